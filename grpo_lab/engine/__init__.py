@@ -1,0 +1,1 @@
+"""What carries the ideas of `grpo_lab.concepts` through a real training run."""

@@ -1,0 +1,370 @@
+"""Recipes: PPO and GRPO are the same loop with other functions in its slots. This file is meant to be read side by side.
+
+A recipe is a function whose keywords are the concepts and which returns a `Recipe`. Hand in your own function by
+keyword, `grpo(group_advantage=mine)`, and it runs in the real trainer. A slot's function is called with the fields that
+its parameters name, as pytest hands fixtures to a test. The fields:
+
+    of the batch    mask_BT, turn_BT, tokens_BT, version_BT, logp_rollout_BT, finished_B, temperature, rewards_BT,
+                    rewards_B, length_B, prompt_B, logp_old_BT, logp_ref_BT, values_BT, bootstrap_B, advantages_BT
+    of the update   logp_BT, entropy_BT, ratio_BT, staleness_BT
+    of the recipe   group_size
+
+A field that no slot asks for is not computed: without `logp_ref_BT` there is no reference forward.
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_lab.concepts.aggregate import sequence_mean, sequence_sum_mean, token_mean
+from grpo_lab.concepts.clipped_surrogate import clipped_surrogate
+from grpo_lab.concepts.gae import gae
+from grpo_lab.concepts.group_advantage import group_advantage
+from grpo_lab.concepts.importance_ratio import importance_ratio, rollout_ratio
+from grpo_lab.concepts.masked import masked_whiten
+from grpo_lab.concepts.policy_gradient import policy_gradient, reward_to_go
+from grpo_lab.concepts.value_loss import value_loss
+from grpo_lab.guard import require, require_count, require_range
+
+BATCH_FIELDS = frozenset(
+    "mask_BT turn_BT tokens_BT version_BT logp_rollout_BT finished_B temperature rewards_BT rewards_B length_B prompt_B "
+    "logp_old_BT logp_ref_BT values_BT bootstrap_B group_size".split()
+)
+UPDATE_FIELDS = BATCH_FIELDS | {"advantages_BT", "logp_BT", "entropy_BT", "staleness_BT"}
+SLOT_FIELDS = {
+    "keep": BATCH_FIELDS,
+    "advantage": BATCH_FIELDS,
+    "kl_in_reward": BATCH_FIELDS | {"logp_BT"},  # there logp is logp_old: the reward is given before the update
+    "ratio": UPDATE_FIELDS,
+    "policy_loss": UPDATE_FIELDS | {"ratio_BT"},
+    "weight": UPDATE_FIELDS | {"ratio_BT"},
+    "kl": UPDATE_FIELDS | {"ratio_BT"},
+    "aggregate": frozenset({"mask_BT"}),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticPlan:
+    """How the critic is trained.
+
+    lr, updates            learning rate; critic updates on each batch, before the policy's
+    warmup                 batches on which only the critic learns, before the policy's first update
+    gamma, lam             discount and lambda of the advantages (gae reads them)
+    lam_target             lambda of the critic's own target: 1 is the return itself (Monte Carlo)
+    value_loss             (values_BT, returns_BT, mask_BT[, values_old_BT]) -> loss_BT
+    frozen                 parts of parameter names that are not trained, as in ("self_attn",)
+    bootstrap              True: an answer that was cut off goes on with the critic's value of its last state.
+                           False: the limit is a rule of the task, and a cut-off answer has ended there
+    """
+
+    lr: float = 1e-3
+    updates: int = 1
+    warmup: int = 0
+    gamma: float = 1.0
+    lam: float = 0.95
+    lam_target: float = 1.0
+    value_loss: Callable = value_loss
+    frozen: tuple[str, ...] = ()
+    bootstrap: bool = False
+
+    def __post_init__(self):
+        require_range("critic lr", self.lr, 0, float("inf"))
+        require_range("gamma", self.gamma, 0, 1)
+        require_range("lam", self.lam, 0, 1)
+        require_range("lam_target", self.lam_target, 0, 1)
+        require_count("critic updates", self.updates)
+        require_count("critic warmup", self.warmup, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The slots. loss_BT = weight * policy_loss(ratio, A) + kl_coef * kl, summed with the weights of `aggregate`.
+
+    advantage      fields -> (B,) or (B, T); no gradient
+    ratio          fields -> ratio_BT; which policy stands below the line is its choice
+    policy_loss    fields -> loss_BT, to be minimised
+    weight         fields -> a factor on policy_loss, (B, T), or None
+    kl             fields -> kl_BT, added to the loss; kl_in_reward: the same, subtracted from the reward
+    aggregate      mask_BT -> weights_BT, on the whole minibatch, before dead rows are left out
+    keep           fields -> bool (B,), rows to keep at all (they are gone from every denominator), or None
+    group_size, epochs, minibatches   minibatches are whole groups
+    critic         a CriticPlan, or None
+    """
+
+    name: str
+    advantage: Callable
+    ratio: Callable = importance_ratio
+    policy_loss: Callable = clipped_surrogate
+    weight: Callable | None = None
+    kl: Callable | None = None
+    kl_in_reward: Callable | None = None
+    kl_coef: float = 0.0
+    aggregate: Callable = sequence_mean
+    keep: Callable | None = None
+    group_size: int = 8
+    epochs: int = 1
+    minibatches: int = 1
+    critic: CriticPlan | None = None
+
+    def __post_init__(self):
+        require_count("group_size", self.group_size)
+        require_count("epochs", self.epochs)
+        require_count("minibatches", self.minibatches)
+        require_range("kl_coef", self.kl_coef, 0, float("inf"))
+        has_kl = self.kl is not None or self.kl_in_reward is not None
+        require(
+            has_kl == (self.kl_coef > 0),
+            f"kl_coef is {self.kl_coef} but "
+            + ("a KL function was given: give it a weight" if has_kl else "no KL function was given: it would do nothing"),
+        )
+        for slot in ("advantage", "ratio", "policy_loss", "aggregate"):
+            given = getattr(self, slot) is not None
+            require(given, f"{slot} is None, and a recipe can't do without; leave it out for the default")
+        for slot, function in self.slots().items():
+            require(callable(function), f"{slot} must be a function, not {function!r}")
+            unknown = [n for n in wanted(function, required=True) if n not in SLOT_FIELDS[slot]]
+            require(
+                not unknown,
+                f"{slot}={name_of(function)} asks for {unknown}, which the trainer doesn't have there; "
+                f"it can have {sorted(SLOT_FIELDS[slot])}. A hyperparameter needs a default value",
+            )
+        require(
+            self.critic is not None or not self.asks("values_BT"),
+            f"recipe {self.name} asks for values_BT but has no critic; give critic=CriticPlan(...)",
+        )
+        require(
+            self.group_size > 1 or "group_size" not in wanted(self.advantage, required=True),
+            f"{name_of(self.advantage)} compares an answer with the others of its group, and group_size is 1: every "
+            "advantage would be 0. Take a larger group, a critic, or batch_advantage",
+        )
+
+    def slots(self) -> dict[str, Callable]:
+        return {slot: getattr(self, slot) for slot in SLOT_FIELDS if getattr(self, slot) is not None}
+
+    def asks(self, field: str, *slots: str) -> bool:
+        """Whether any slot (of those named, or of all) takes this field. A ratio that no loss reads asks for nothing."""
+        used = self.slots()
+        if field != "ratio_BT" and not self.asks("ratio_BT"):
+            del used["ratio"]
+        return any(field in wanted(f) for slot, f in used.items() if not slots or slot in slots)
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps on each batch."""
+        return self.epochs * self.minibatches
+
+
+@functools.lru_cache(maxsize=512)
+def _parameters(function: Callable) -> tuple[tuple[str, bool], ...]:
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    return tuple(
+        (p.name, p.default is p.empty)
+        for p in inspect.signature(function).parameters.values()
+        if p.name not in bound and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    )
+
+
+def wanted(function: Callable, *, required: bool = False) -> list[str]:
+    """The parameter names of a slot's function; what `functools.partial` has bound already is not among them."""
+    return [name for name, needed in _parameters(function) if needed or not required]
+
+
+def name_of(function: Callable) -> str:
+    return getattr(function, "__name__", None) or name_of(getattr(function, "func", type(function)))
+
+
+def call(function: Callable, fields: dict[str, Any]) -> Any:
+    """The function, with those fields that its parameters name."""
+    return function(**{name: fields[name] for name in wanted(function) if name in fields})
+
+
+def bind(function: Callable, **hyperparameters) -> Callable:
+    """The function with its hyperparameters fixed; one that it doesn't have is an error if it isn't the default.
+
+    A learner's own function may leave out what it doesn't need, `delta` say, as long as nobody sets it.
+    """
+    has = wanted(function)
+    missing = [name for name, value in hyperparameters.items() if value is not None and name not in has]
+    require(not missing, f"{name_of(function)} has no parameter {missing}; add it, or set it to None in the recipe")
+    fixed = {name: value for name, value in hyperparameters.items() if value is not None}
+    return functools.partial(function, **fixed) if fixed else function
+
+
+def clip(policy_loss: Callable, eps_low: float | None, eps_high: float | None, delta: float | None) -> Callable:
+    """A policy loss with its bounds 1 - eps_low, 1 + eps_high and delta fixed; None leaves one out.
+
+    Raises: ValueError for a bound out of its range: here, and not after minutes of warm start.
+    """
+    if eps_low is not None:
+        require_range("eps_low", eps_low, 0, 1)
+    if eps_high is not None:
+        require_range("eps_high", eps_high, 0, float("inf"))
+    if delta is not None:
+        require_range("delta", delta, 1 + (eps_high or 0), float("inf"), low_open=True)
+    return bind(policy_loss, eps_low=eps_low, eps_high=eps_high, delta=delta)
+
+
+def whitened(advantage: Callable) -> Callable:
+    """The advantages of `advantage` (B, T), with mean 0 and deviation 1 over the own tokens of the batch."""
+
+    @functools.wraps(advantage)
+    def inner(**fields) -> Tensor:
+        return masked_whiten(call(advantage, fields), fields["mask_BT"])
+
+    signature = inspect.signature(advantage)
+    if "mask_BT" not in signature.parameters:  # whitening needs it, whether the advantage does or not
+        mask = inspect.Parameter("mask_BT", inspect.Parameter.KEYWORD_ONLY)
+        signature = signature.replace(parameters=[*signature.parameters.values(), mask])
+    inner.__signature__ = signature
+    return inner
+
+
+def reinforce(
+    *,
+    advantage: Callable = reward_to_go,
+    policy_loss: Callable = policy_gradient,
+    kl: Callable | None = None,
+    kl_in_reward: Callable | None = None,
+    kl_coef: float = 0.0,
+    aggregate: Callable = sequence_sum_mean,
+    group_size: int = 1,
+) -> Recipe:
+    """REINFORCE: every token is pushed by the reward that came after it. No ratio, no clip, no baseline.
+
+    Source: R. J. Williams, 1992, Machine Learning 8, 229-256, https://doi.org/10.1007/BF00992696
+    """
+    return Recipe(
+        name="reinforce",
+        advantage=advantage,
+        policy_loss=policy_loss,
+        kl=kl,
+        kl_in_reward=kl_in_reward,
+        kl_coef=kl_coef,
+        aggregate=aggregate,
+        group_size=group_size,
+    )
+
+
+def ppo(
+    *,
+    eps_low: float = 0.2,
+    eps_high: float = 0.2,
+    delta: float | None = None,
+    advantage: Callable = gae,
+    whiten: bool = True,
+    ratio: Callable = rollout_ratio,
+    policy_loss: Callable = clipped_surrogate,
+    kl: Callable | None = None,
+    kl_in_reward: Callable | None = None,
+    kl_coef: float = 0.0,
+    aggregate: Callable = token_mean,
+    keep: Callable | None = None,
+    group_size: int = 1,
+    epochs: int = 2,
+    minibatches: int = 4,
+    critic: CriticPlan = CriticPlan(lr=1e-3, updates=2, warmup=20),
+) -> Recipe:
+    """PPO: a critic says what each state is worth, and the clip lets one batch serve several updates.
+
+    The ratio is to the policy that sampled, as in the paper. Advantages are whitened over the batch.
+    Source: J. Schulman et al., 2017, https://arxiv.org/abs/1707.06347
+    """
+    require(isinstance(critic, CriticPlan), f"ppo needs a critic, as in critic=CriticPlan(lr=1e-3), not {critic!r}")
+    advantage = bind_if_there(advantage, gamma=critic.gamma, lam=critic.lam)
+    return Recipe(
+        name="ppo",
+        advantage=whitened(advantage) if whiten else advantage,
+        ratio=ratio,
+        policy_loss=clip(policy_loss, eps_low, eps_high, delta),
+        kl=kl,
+        kl_in_reward=kl_in_reward,
+        kl_coef=kl_coef,
+        aggregate=aggregate,
+        keep=keep,
+        group_size=group_size,
+        epochs=epochs,
+        minibatches=minibatches,
+        critic=critic,
+    )
+
+
+def grpo(
+    *,
+    eps_low: float = 0.2,
+    eps_high: float = 0.2,
+    delta: float | None = None,
+    group_advantage: Callable = group_advantage,
+    ratio: Callable = rollout_ratio,
+    policy_loss: Callable = clipped_surrogate,
+    weight: Callable | None = None,
+    kl: Callable | None = None,
+    kl_in_reward: Callable | None = None,
+    kl_coef: float = 0.0,
+    aggregate: Callable = sequence_mean,
+    keep: Callable | None = None,
+    group_size: int = 8,
+    epochs: int = 1,
+    minibatches: int = 1,
+) -> Recipe:
+    """GRPO: the other answers to the same prompt are the yardstick, and there is no critic.
+
+    The ratio is to the policy that sampled, as in PPO and in the paper. The paper's own settings add
+    kl=k3, kl_coef=0.04; here there is no KL unless it is asked for.
+    Source: Z. Shao et al., 2024, equation 3, https://arxiv.org/abs/2402.03300
+    """
+    return Recipe(
+        name="grpo",
+        advantage=group_advantage,
+        ratio=ratio,
+        policy_loss=clip(policy_loss, eps_low, eps_high, delta),
+        weight=weight,
+        kl=kl,
+        kl_in_reward=kl_in_reward,
+        kl_coef=kl_coef,
+        aggregate=aggregate,
+        keep=keep,
+        group_size=group_size,
+        epochs=epochs,
+        minibatches=minibatches,
+    )
+
+
+def grpo_recomputed(*, ratio: Callable = importance_ratio, **keywords) -> Recipe:
+    """GRPO whose pi_old is recomputed with the current weights just before the update.
+
+    With one update a batch its ratio is exactly 1 however stale the samples are, so its clip can't act. Keywords: `grpo`.
+    """
+    return dataclasses.replace(grpo(ratio=ratio, **keywords), name="grpo_recomputed")
+
+
+def bind_if_there(function: Callable, **hyperparameters) -> Callable:
+    """Like `bind`, for hyperparameters that a function may do without: an advantage that takes no gamma, say."""
+    return bind(function, **{k: v for k, v in hyperparameters.items() if k in wanted(function)})
+
+
+def loss_ignores_zero_advantage(recipe: Recipe) -> bool:
+    """Whether a row whose advantages are all 0 adds nothing to the gradient, so that it may be left out.
+
+    Tried, not assumed: a learner's loss may be anything. A KL term in the loss always pulls, dead group or not.
+    """
+    return recipe.kl is None and _zero_at_zero(recipe.policy_loss, recipe.weight)
+
+
+@functools.lru_cache(maxsize=128)
+def _zero_at_zero(policy_loss: Callable, weight: Callable | None) -> bool:
+    with torch.enable_grad():
+        logp_BT = torch.tensor([[-0.1, -0.7, -1.5, -3.0, -6.0]], requires_grad=True)
+        offset = torch.tensor([[0.0, 0.5, -0.5, 2.0, -2.0]])
+        mask_BT = torch.ones_like(offset, dtype=torch.bool)
+        ratio_BT = (logp_BT - logp_BT.detach() + offset).exp()
+        fields = {"logp_BT": logp_BT, "ratio_BT": ratio_BT, "mask_BT": mask_BT, "advantages_BT": torch.zeros_like(offset)}
+        if not set(wanted(policy_loss, required=True)) <= fields.keys():
+            return False
+        loss = call(policy_loss, fields).sum()
+        gradient = torch.autograd.grad(loss, logp_BT)[0] if loss.requires_grad else torch.zeros_like(offset)
+    return bool((gradient == 0).all())
