@@ -41,7 +41,7 @@ class Shapes:
 
     @classmethod
     def of(cls, batch: Batch, alive_B: Tensor) -> "Shapes":
-        """From a sampled batch and the rows with a gradient. Token t is read to predict t+1, so the last one never is."""
+        """From a sampled batch and the rows with a gradient. Token t is read to predict t+1; the last never is."""
         lengths_B = batch.length_B
         longest = int(lengths_B.max())
         alive = torch.nonzero(alive_B).squeeze(1)
@@ -119,7 +119,10 @@ class Products:
 
     def attention(self, todo: list, rows: int, queries: int, keys: int, *, backward: bool) -> None:
         q, k = self.buffer("q", rows, queries, self.head_width), self.buffer("k", rows, keys, self.head_width)
-        scores, answer = self.buffer("scores", rows, queries, keys), self.buffer("o", rows, queries, self.head_width)
+        scores, answer = (
+            self.buffer("scores", rows, queries, keys),
+            self.buffer("o", rows, queries, self.head_width),
+        )
         todo.append((torch.bmm, q, k.transpose(1, 2), scores))
         todo.append((torch.bmm, scores, k, answer))
         if backward:

@@ -103,7 +103,11 @@ class Peer:
         )
         rows = Dataset.from_dict({"prompt": [p.text for p in prompts], "target": [p.target for p in prompts]})
         self.trainer = GRPOTrainer(
-            model=policy.model, reward_funcs=self.judge, args=config, train_dataset=rows, processing_class=policy.tokenizer
+            model=policy.model,
+            reward_funcs=self.judge,
+            args=config,
+            train_dataset=rows,
+            processing_class=policy.tokenizer,
         )
         for callback in (PrinterCallback, ProgressCallback):
             self.trainer.remove_callback(callback)

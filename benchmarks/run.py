@@ -46,7 +46,11 @@ def part(module: str, **options) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module}", *flags],
         cwd=ROOT,
-        env={**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
+        env={
+            **os.environ,
+            **quiet,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        },
         capture_output=True,
         text=True,
     )
@@ -70,22 +74,30 @@ def show(result: dict[str, Any]) -> None:
     say(f"{'':36s} ms a step: ours {ms['ours']:.0f}, TRL {ms['trl']:.0f}, products {ms['bound']:.0f}")
     for who in ("ours", "trl"):
         seen = result[who]
-        numbers = f"mean length {seen['length']:.2f}, dead groups {seen['dead']:.0%}, pass rate {seen['pass']:.2f}"
+        numbers = (
+            f"mean length {seen['length']:.2f}, dead groups {seen['dead']:.0%}, pass rate {seen['pass']:.2f}"
+        )
         say(f"{'':36s} {who:4s}: {numbers}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="a dry run of about a minute")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     asked = parser.parse_args()
     begun = time.perf_counter()
 
-    say("Whole GRPO step, 16 prompts x 8 answers, float32, from the warm start; median (least to most) over rounds of")
+    say(
+        "Whole GRPO step, 16 prompts x 8 answers, float32, from the warm start; median (least to most) over rounds of"
+    )
     say("turns. The lower the better; TRL at its fastest CPU settings, with the better of its micro-batches.")
-    say("The gain over TRL is the shared prefix and work left out (finished rows, dead groups), not a faster kernel.")
+    say(
+        "The gain over TRL is the shared prefix and work left out (finished rows, dead groups), not a faster kernel."
+    )
     say()
     line: dict[str, Any] = {}
     sizes = {"S": {"rounds": 24, "block": 4}, "M": {"rounds": 14, "block": 3}}
@@ -103,9 +115,13 @@ def main() -> None:
         line[f"step_vs_bound_{preset}"] = round(hardest["to_bound"]["median"], 3)
     if not asked.quick:
         say()
-        say("For information: answers of up to 24 tokens, ended by themselves at any length, so many rows finish early.")
+        say(
+            "For information: answers of up to 24 tokens, ended by themselves at any length, so many rows finish early."
+        )
         for preset, size in {"S": {"rounds": 8, "block": 3}, "M": {"rounds": 5, "block": 2}}.items():
-            result = part("step", preset=preset, task="free_length", micro_batch=64, device=asked.device, **size)
+            result = part(
+                "step", preset=preset, task="free_length", micro_batch=64, device=asked.device, **size
+            )
             show(result)
             line[f"long_vs_trl_{preset}"] = round(result["to_trl"]["median"], 3)
             line[f"long_vs_bound_{preset}"] = round(result["to_bound"]["median"], 3)

@@ -54,7 +54,10 @@ def measure(seeds: int, steps: int, rounds: int) -> dict[str, object]:
         shares.append(1 - found[1][1] / found[1][0])
     return {
         "ratio": spread(ratios),
-        "seconds_a_seed": {"one after another": spread(apart)["median"], "two at a time": spread(together)["median"]},
+        "seconds_a_seed": {
+            "one after another": spread(apart)["median"],
+            "two at a time": spread(together)["median"],
+        },
         "start_up_share": spread(shares)["median"],
         "seeds": seeds,
         "steps": steps,

@@ -36,7 +36,9 @@ class Ours:
 
     def __init__(self, preset: str, task: Task, device: str, recipe_of: Callable):
         self.device, self.recipe = device, recipe_of(group_size=GROUP)
-        self.run: Run = start(warm_start(task, preset, seed=0), task, seed=0, lr=LR, batch_size=BATCH, device=device)
+        self.run: Run = start(
+            warm_start(task, preset, seed=0), task, seed=0, lr=LR, batch_size=BATCH, device=device
+        )
         self.frozen = self.run.policy.copy()
         self.products = Products(self.run.policy.model.config, device)
         self.metrics: list[dict] = []
@@ -120,7 +122,9 @@ def measure(
         for k in (0, steps - 1):
             mine = [p.text for p in prompts[k * PROMPTS : (k + 1) * PROMPTS] for _ in range(GROUP)]
             assert batches[k][0] == mine, "TRL trained on other prompts than ours"
-        groups = [rewards[i : i + GROUP] for _, rewards, _ in batches[WARM_UP:] for i in range(0, BATCH, GROUP)]
+        groups = [
+            rewards[i : i + GROUP] for _, rewards, _ in batches[WARM_UP:] for i in range(0, BATCH, GROUP)
+        ]
         result["trl"] = {
             "length": statistics.mean(n for _, _, lengths in batches[WARM_UP:] for n in lengths),
             "pass": statistics.mean(r for group in groups for r in group),

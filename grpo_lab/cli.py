@@ -14,7 +14,9 @@ import torch
 from grpo_lab import __version__
 from grpo_lab.engine.arms import ARM_KEYS, parse_value, recipe_makers
 from grpo_lab.engine.experiment import ExperimentError, experiment, read_curve
+from grpo_lab.engine.manifest import write_manifest
 from grpo_lab.engine.metrics import glossary
+from grpo_lab.engine.policy import load_policy
 from grpo_lab.engine.tasks import named_task
 from grpo_lab.engine.warm_start import DATA, home, note_of, warm_start
 from grpo_lab.guard import require
@@ -23,7 +25,7 @@ MATRIX = DATA / "curves" / "experiments.toml"
 
 
 def seeds_of(text: str) -> list[int]:
-    """"3" is the seeds 0, 1, 2; "100-102" is 100, 101, 102; "4-4" is the seed 4."""
+    """ "3" is the seeds 0, 1, 2; "100-102" is 100, 101, 102; "4-4" is the seed 4."""
     first, dash, last = text.partition("-")
     try:
         low, high = (int(first), int(last)) if dash else (0, int(first) - 1)
@@ -55,7 +57,9 @@ def summary(paths: Sequence[Path]) -> str:
     for path in paths:
         accuracy = [a for a in read_curve(path).get("eval/accuracy", []) if a == a]
         if accuracy:
-            lines.append(f"{path.stem:32s} {'':13s} {accuracy[0]:6.3f} {min(accuracy):8.3f} {accuracy[-1]:8.3f}")
+            lines.append(
+                f"{path.stem:32s} {'':13s} {accuracy[0]:6.3f} {min(accuracy):8.3f} {accuracy[-1]:8.3f}"
+            )
     return "\n".join(lines)
 
 
@@ -64,7 +68,9 @@ def reproduce(arguments: argparse.Namespace) -> None:
     matrix = tomllib.loads(MATRIX.read_text(encoding="utf-8")) if MATRIX.is_file() else {}
     names = arguments.names or list(matrix)
     unknown = [n for n in names if n not in matrix]
-    require(not unknown, f"there is no experiment {unknown}; {MATRIX.name} has {', '.join(matrix) or 'none yet'}")
+    require(
+        not unknown, f"there is no experiment {unknown}; {MATRIX.name} has {', '.join(matrix) or 'none yet'}"
+    )
     if not names:
         print(f"{MATRIX} lists no experiment")
     for name in names:
@@ -90,7 +96,9 @@ def warm_starts(arguments: argparse.Namespace) -> None:
         policy = warm_start(task, arguments.preset, seed=seed)
         folder = Path(policy.model.config.name_or_path or "")
         note = note_of(folder) if (folder / "grpo_lab.json").is_file() else {}
-        print(f"{task.name} {arguments.preset} seed {seed}: pass rate {note.get('pass_rate', 'not measured')}")
+        print(
+            f"{task.name} {arguments.preset} seed {seed}: pass rate {note.get('pass_rate', 'not measured')}"
+        )
         if arguments.out:
             target = Path(arguments.out) / folder.name
             policy.save(target, {k: v for k, v in note.items() if k != "end_ids"})
@@ -105,7 +113,11 @@ def doctor(arguments: argparse.Namespace) -> int:
         problems += not ok
         print(f"{'ok     ' if ok else 'PROBLEM'}  {what}" + ("" if ok else f"\n         {mend}"))
 
-    line(sys.version_info >= (3, 11), f"Python {platform.python_version()}", "the course needs Python 3.11 or newer")
+    line(
+        sys.version_info >= (3, 11),
+        f"Python {platform.python_version()}",
+        "the course needs Python 3.11 or newer",
+    )
     for package in ("torch", "transformers", "jupyterlab", "ipywidgets", "matplotlib", "safetensors"):
         try:
             line(True, f"{package} {importlib.metadata.version(package)}")
@@ -120,17 +132,24 @@ def doctor(arguments: argparse.Namespace) -> int:
         probe.unlink()
         line(True, f"cache folder {home()}")
     except OSError as error:
-        line(False, f"the cache folder {home()} can't be written ({error})", "set GRPO_LAB_HOME to a folder that can")
+        line(
+            False,
+            f"the cache folder {home()} can't be written ({error})",
+            "set GRPO_LAB_HOME to a folder that can",
+        )
     free = shutil.disk_usage(DATA.parent).free / 2**30
     line(free > 1, f"{free:.0f} GiB of disk are free", "leave at least 1 GiB for checkpoints and caches")
     stored = sorted((DATA / "warm_starts").glob("*/model.safetensors"))
-    line(bool(stored), f"{len(stored)} warm starts in data/", "they are made on demand: grpo-lab warm-start --task sort")
+    line(
+        bool(stored),
+        f"{len(stored)} warm starts in data/",
+        "they are made on demand: grpo-lab warm-start --task sort",
+    )
     for folder in (path.parent for path in stored):
         try:
-            seed = note_of(folder)["seed"]
-            require(isinstance(seed, int), "no seed")
-        except (ValueError, KeyError, OSError) as error:
-            line(False, f"{folder.name} can't be read ({error})", "git checkout data/, or delete the folder")
+            load_policy(folder)
+        except (ValueError, OSError) as error:
+            line(False, str(error), "or get it back: git checkout data/")
     return int(problems > 0)
 
 
@@ -151,7 +170,9 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     sub = command("run", run, "train arms from the warm start and record their curves; resumable")
-    sub.add_argument("arms", nargs="+", metavar="ARM", help="a recipe, or LABEL=ARM:key=value,... (`grpo-lab arms`)")
+    sub.add_argument(
+        "arms", nargs="+", metavar="ARM", help="a recipe, or LABEL=ARM:key=value,... (`grpo-lab arms`)"
+    )
     sub.add_argument("--task", default="sort")
     sub.add_argument("--seeds", default="3", help="a count (3: 0, 1, 2) or a range (0-9)")
     sub.add_argument("--steps", type=int, default=300, help="policy updates")
@@ -173,6 +194,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--seeds", default="3")
     sub.add_argument("--out", help="copy them to this folder too")
 
+    command("manifest", lambda a: print(write_manifest(DATA)), "write the table of data/README.md anew")
     command("arms", arms, "list the recipes")
     command("doctor", doctor, "check this machine, and say how to mend what is missing")
     sub = command("glossary", lambda a: print(glossary(a.metrics or None)), "explain the metrics")

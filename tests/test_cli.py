@@ -275,6 +275,8 @@ def test_doctor_is_content_when_all_is_there(capsys, data):
          "sort1-XS-seed0 can't be read", "git checkout data/"),
         (lambda data, _: (data / "warm_starts" / "sort1-XS-seed0" / "model.safetensors").unlink(),
          "0 warm starts in data/", "grpo-lab warm-start"),
+        (lambda data, _: (data / "warm_starts" / "sort1-XS-seed0" / "model.safetensors").write_bytes(b"half"),
+         "sort1-XS-seed0 can't be read", "git checkout data/"),
         (lambda data, _: (data.parent / "home").write_text("a file"), "can't be written", "set GRPO_LAB_HOME"),
         (lambda _, patch: patch.setattr(cli.importlib.metadata, "version", missing),
          "torch is not installed", "make setup"),

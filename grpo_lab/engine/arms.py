@@ -1,8 +1,8 @@
 """An arm of an experiment: a recipe, and what a run of it needs beside. As text: `LABEL=ARM:key=value,key=value`.
 
-ARM is a function of `grpo_lab.engine.recipes`. A key is a field of `Arm` (lag, lr, preset, ...), a keyword of the recipe
-(group_size, eps_low, ...), or `critic.` and a field of `CriticPlan`. A value is a number, true, false, none, or the name
-of a concept's function (aggregate=token_mean, kl=k3).
+ARM is a function of `grpo_lab.engine.recipes`. A key is a field of `Arm` (lag, lr, preset, ...), a keyword of the
+recipe (group_size, eps_low, ...), or `critic.` and a field of `CriticPlan`. A value is a number, true, false, none, or
+the name of a concept's function (aggregate=token_mean, kl=k3).
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from grpo_lab.guard import require, require_count, require_range
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """A recipe with its lag, learning rate and the other numbers of `start`. `text` is what it was read from, if it was."""
+    """A recipe with its lag, learning rate and the other numbers of `start`. `text`: what it was read from."""
 
     recipe: Recipe
     lag: int = 0
@@ -41,7 +41,10 @@ class Arm:
         require_range("temperature", self.temperature, 0, float("inf"), low_open=True)
         if self.max_grad_norm is not None:
             require_range("max_grad_norm", self.max_grad_norm, 0, float("inf"), low_open=True)
-        require(self.preset in PRESETS, f"there is no preset {self.preset!r}; the presets are {', '.join(PRESETS)}")
+        require(
+            self.preset in PRESETS,
+            f"there is no preset {self.preset!r}; the presets are {', '.join(PRESETS)}",
+        )
         require(
             self.batch_size % self.recipe.group_size == 0,
             f"a batch of {self.batch_size} answers can't be cut into groups of {self.recipe.group_size}",
@@ -78,7 +81,9 @@ def parse_arm(text: str, **defaults) -> tuple[str, Arm]:
     head, _, tail = text.partition(":")
     label, _, name = head.rpartition("=")
     makers = recipe_makers()
-    require(name in makers, f"there is no arm {name!r}{_nearest(name, makers)}; the arms are {', '.join(makers)}")
+    require(
+        name in makers, f"there is no arm {name!r}{_nearest(name, makers)}; the arms are {', '.join(makers)}"
+    )
     label = label or name
     require(
         all(c.isalnum() or c in "_-." for c in label),

@@ -21,12 +21,16 @@ from grpo_lab.guard import require
 class Batch:
     prompts: tuple[Prompt, ...]  # P
     turns: tuple[tuple[str, ...], ...]  # B: what the policy wrote, turn by turn, without end tokens
-    ticket_P: Tensor  # int64: serial number of the prompt in its run; keys its noise and its place in the queue
+    ticket_P: (
+        Tensor  # int64: serial number of the prompt in its run; keys its noise and its place in the queue
+    )
     prompt_ids_PL: Tensor  # int64, left-padded unique prompts
     prompt_mask_PL: Tensor  # bool, False on padding
     prompt_B: Tensor  # int64: row -> prompt
     tokens_BT: Tensor  # int64
-    attend_BT: Tensor  # bool: real tokens, observations included; each row is filled from the left without holes
+    attend_BT: (
+        Tensor  # bool: real tokens, observations included; each row is filled from the left without holes
+    )
     mask_BT: Tensor  # bool: the policy's own tokens, up to and including each turn's end token
     turn_BT: Tensor  # int64: which turn an own token belongs to
     logp_rollout_BT: Tensor  # float: log-probability under what sampled the token
@@ -105,7 +109,10 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         f"rows sampled at different temperatures can't share a batch: {sorted({b.temperature for b in batches})}",
     )
     names = [set(b.tensors()) for b in batches]
-    require(all(n == names[0] for n in names), "batches with different fields can't be one batch; score them together")
+    require(
+        all(n == names[0] for n in names),
+        "batches with different fields can't be one batch; score them together",
+    )
     fields = {}
     shift = 0
     for name in first.tensors():
@@ -120,7 +127,9 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
             parts = [_widen(part, width, left=name.endswith("_PL")) for part in parts]
         fields[name] = torch.cat(parts)
     return first.replace(
-        prompts=tuple(p for b in batches for p in b.prompts), turns=tuple(t for b in batches for t in b.turns), **fields
+        prompts=tuple(p for b in batches for p in b.prompts),
+        turns=tuple(t for b in batches for t in b.turns),
+        **fields,
     )
 
 

@@ -1,4 +1,4 @@
-"""A run on disk: weights, optimisers, queue, random numbers, counters, history. Loading it goes on bit by bit (on a CPU).
+"""A run on disk: weights, optimisers, queue, random numbers, counters, history. On a CPU it goes on bit by bit.
 
 Tensors are safetensors, everything else is JSON; nothing is pickled.
 """
@@ -46,7 +46,10 @@ def save_run(run: Run, folder: Path | str, note: dict | None = None) -> None:
         tensors |= {f"queue/{i}/{name}": value for name, value in launch.tensors().items()}
         prompts = [[p.text, p.target] for p in launch.prompts]
         queue.append({"prompts": prompts, "turns": launch.turns, "temperature": launch.temperature})
-    save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, draft / "run.safetensors")
+    save_file(
+        {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()},
+        draft / "run.safetensors",
+    )
     state = {name: getattr(run, name) for name in PLAIN}
     state |= {
         "format": FORMAT,
@@ -99,7 +102,9 @@ def load_run(folder: Path | str, task: Task, *, device: str | torch.device = "au
     if state["has_critic"]:
         run.critic = Critic(policy, run.critic_frozen)
         _restore_weights("critic", run.critic.named_parameters(), tensors)
-        run.critic_optimizer = adamw(run.critic.parameters(), state["lr"])  # the plan's own lr is set at each step
+        run.critic_optimizer = adamw(
+            run.critic.parameters(), state["lr"]
+        )  # the plan's own lr is set at each step
         _restore_optimizer("critic_optimizer", run.critic_optimizer, tensors)
     for name, value in _part("generator", tensors).items():
         run.generators[name] = torch.Generator()
@@ -125,7 +130,9 @@ def read_note(folder: Path | str) -> dict | None:
 def _found(folder: Path | str) -> Path:
     folder = Path(folder)
     old = folder.with_name(folder.name + ".old")
-    return old if not folder.exists() and old.exists() else folder  # killed between the two renames of save_run
+    return (
+        old if not folder.exists() and old.exists() else folder
+    )  # killed between the two renames of save_run
 
 
 def _state(folder: Path) -> dict:
@@ -143,7 +150,9 @@ def _state(folder: Path) -> dict:
 
 
 def _unreadable(folder: Path, error: Exception) -> ValueError:
-    return ValueError(f"the checkpoint in {folder} can't be read ({error}); delete it, and the run starts again")
+    return ValueError(
+        f"the checkpoint in {folder} can't be read ({error}); delete it, and the run starts again"
+    )
 
 
 def _part(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from grpo_lab.guard import require
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """"auto" is cuda where there is one and else the CPU. Apple's mps must be asked for: it has no float64.
+    """ "auto" is cuda where there is one and else the CPU. Apple's mps must be asked for: it has no float64.
 
     Raises: ValueError where the device asked for isn't on this machine.
     """

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -34,6 +35,7 @@ from grpo_lab import __version__
 from grpo_lab.engine.arms import Arm, parse_arm
 from grpo_lab.engine.checkpoint import load_run, read_note, save_run
 from grpo_lab.engine.metrics import GLOSSARY
+from grpo_lab.engine.recipes import fingerprint
 from grpo_lab.engine.staleness import lag
 from grpo_lab.engine.tasks import Task, named_task
 from grpo_lab.engine.train import Run, start, train
@@ -68,11 +70,15 @@ class Job:
 
     def command(self) -> str:
         """What makes this run again; OUT is left to whoever does."""
-        flags = [word for key, value in self.defaults.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-        return shlex.join(
-            ["grpo-lab", "run", f"{self.label}={self.arm}", "--task", self.task, "--seeds", f"{self.seed}-{self.seed}"]
-            + ["--steps", str(self.steps), "--eval-every", str(self.eval_every), *flags, "--out", "OUT"]
-        )
+        flags = [
+            word
+            for key, value in self.defaults.items()
+            for word in (f"--{key.replace('_', '-')}", str(value))
+        ]
+        words = ["grpo-lab", "run", f"{self.label}={self.arm}", "--task", self.task]
+        words += ["--seeds", f"{self.seed}-{self.seed}", "--steps", str(self.steps)]
+        words += ["--eval-every", str(self.eval_every), *flags, "--out", "OUT"]
+        return shlex.join(words)
 
     def identity(self) -> dict[str, Any]:
         """What the recorded numbers depend on."""
@@ -113,7 +119,11 @@ def experiment(
         require(not isinstance(task, str), "arms given as objects need a Task object too: task=Sort()")
         require(len(set(seeds)) == len(seeds), f"a seed stands twice in {seeds}")
         _make_folder(out)
-        return [_run_here(label, arm, task, s, steps, eval_every, out) for label, arm in arms.items() for s in seeds]
+        return [
+            _run_here(label, arm, task, s, steps, eval_every, out)
+            for label, arm in arms.items()
+            for s in seeds
+        ]
     require(isinstance(task, str), "arms given as text need the task's name: task='sort'")
     named_task(task)
     defaults = dict(defaults or {})
@@ -123,9 +133,12 @@ def experiment(
         jobs += [Job(label, _spec(text), defaults, task, seed, steps, eval_every, str(out)) for seed in seeds]
     names = [job.name for job in jobs]
     twice = sorted({n for n in names if names.count(n) > 1})
-    require(not twice, f"two runs would be called {twice[:1]}: give each arm its own label, as in LABEL=ARM:key=value")
+    require(
+        not twice,
+        f"two runs would be called {twice[:1]}: give each arm its own label, as in LABEL=ARM:key=value",
+    )
     _make_folder(out)
-    waiting = [job for job in jobs if not _is_done(job)]
+    waiting = [job for job in jobs if not _is_done(out / f"{job.name}.json", job.identity())]
     _run_processes(waiting, processes, quiet)
     return [out / f"{name}.csv" for name in names]
 
@@ -134,7 +147,9 @@ def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"the folder {out} for the curves can't be made ({error}); take another --out") from error
+        raise ValueError(
+            f"the folder {out} for the curves can't be made ({error}); take another --out"
+        ) from error
 
 
 def _spec(text: str) -> str:
@@ -143,9 +158,8 @@ def _spec(text: str) -> str:
     return head.rpartition("=")[2] + colon + tail
 
 
-def _is_done(job: Job) -> bool:
+def _is_done(note: Path, identity: dict[str, Any]) -> bool:
     """Whether this very run is recorded already. Raises ValueError where another one has the name."""
-    note = Path(job.out) / f"{job.name}.json"
     if not note.is_file() or not note.with_suffix(".csv").is_file():
         return False
     try:
@@ -153,7 +167,7 @@ def _is_done(job: Job) -> bool:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{note} can't be read ({error!r}); delete it, and the run is made again") from error
     require(
-        recorded == job.identity(),
+        recorded == identity,
         f"{note} is of another run ({recorded}); take another --out or another label, or delete it to run this one",
     )
     return True
@@ -251,13 +265,23 @@ def work(job: Job) -> None:
 
 def _run_here(label: str, arm: Arm, task: Task, seed: int, steps: int, eval_every: int, out: Path) -> Path:
     numbers = {k: v for k, v in dataclasses.asdict(arm).items() if k not in ("recipe", "text")}
-    identity = {"arm": arm.recipe.name, **numbers, "task": task.name, "seed": seed, "steps": steps}
+    # The functions themselves are part of what a recorded curve depends on: a learner edits them between two calls.
+    recipe = hashlib.sha256(fingerprint(arm.recipe).encode()).hexdigest()[:16]
+    identity = {
+        "arm": arm.recipe.name,
+        "recipe": recipe,
+        **numbers,
+        "task": task.name,
+        "seed": seed,
+        "steps": steps,
+    }
     identity["eval_every"] = eval_every
+    name = f"{label}-seed{seed}"
+    if _is_done(out / f"{name}.json", identity):
+        return out / f"{name}.csv"
     if hasattr(task, "state"):
         task = copy.deepcopy(task)  # each run has its own: what one has used up is fresh for the next
-    return _record(
-        f"{label}-seed{seed}", identity, arm, task, seed=seed, steps=steps, eval_every=eval_every, out=out
-    )
+    return _record(name, identity, arm, task, seed=seed, steps=steps, eval_every=eval_every, out=out)
 
 
 def _record(
@@ -279,7 +303,9 @@ def _record(
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise ExperimentError(f"{name} is being run in {out} by another process; wait for it, or take another --out") from None
+        raise ExperimentError(
+            f"{name} is being run in {out} by another process; wait for it, or take another --out"
+        ) from None
     begun = time.perf_counter()
     spent = 0.0
     with lock:
@@ -303,7 +329,13 @@ def _record(
 
         try:
             for metrics in train(
-                run.policy, task, arm.recipe, steps=steps, arrivals=lag(arm.lag), eval_every=eval_every, run=run
+                run.policy,
+                task,
+                arm.recipe,
+                steps=steps,
+                arrivals=lag(arm.lag),
+                eval_every=eval_every,
+                run=run,
             ):
                 if report:
                     print(json.dumps({"step": metrics["step"]}), flush=True)
@@ -348,7 +380,12 @@ def curve_csv(history: Sequence[Mapping[str, Any]]) -> str:
         row
         for i, row in enumerate(history)
         if (i == 0 or "optim/lr" in row)  # batches on which only the critic learned are counted, not listed
-        and (row["step"] <= FIRST or row["step"] % RECORD_EVERY == 0 or "eval/accuracy" in row or row["step"] == last)
+        and (
+            row["step"] <= FIRST
+            or row["step"] % RECORD_EVERY == 0
+            or "eval/accuracy" in row
+            or row["step"] == last
+        )
     ]
     columns = [name for name in GLOSSARY if any(name in row for row in rows) and not name.startswith("time/")]
     text = io.StringIO()
@@ -376,7 +413,10 @@ def read_curve(path: Path | str) -> dict[str, list[float]]:
             rows = list(csv.reader(file))
         ok = bool(rows) and rows[0][:1] == ["step"] and all(len(row) == len(rows[0]) for row in rows)
         require(ok, "the first column must be 'step' and all rows as long as the first")
-        return {name: [float(row[i]) if row[i] else float("nan") for row in rows[1:]] for i, name in enumerate(rows[0])}
+        return {
+            name: [float(row[i]) if row[i] else float("nan") for row in rows[1:]]
+            for i, name in enumerate(rows[0])
+        }
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path} is no recorded curve: {error}") from error
 
@@ -395,7 +435,9 @@ if __name__ == "__main__":
     import signal
 
     def stop(*event) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # asked twice (Ctrl-C reaches all, then SIGTERM comes): save once
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # asked twice (Ctrl-C reaches all, then SIGTERM comes): save once
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, stop)

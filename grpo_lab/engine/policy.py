@@ -58,7 +58,9 @@ class Policy:
             end_ids = stated if isinstance(stated, list) else [stated]
             end_ids = [tokenizer.eos_token_id if i is None else i for i in end_ids]
         self.end_ids = tuple(sorted(set(end_ids)))
-        require(None not in self.end_ids, "the tokenizer has no end token; give end_ids, or the policy can't stop")
+        require(
+            None not in self.end_ids, "the tokenizer has no end token; give end_ids, or the policy can't stop"
+        )
         self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
 
     @property
@@ -84,7 +86,10 @@ class Policy:
         texts = [p if isinstance(p, str) else p.text for p in prompts]
         require(len(texts) > 0, "there is no prompt to encode")
         empty = [i for i, text in enumerate(texts) if not text]
-        require(not empty, f"prompt {empty[:1]} is empty: the first token would have no state to be predicted from")
+        require(
+            not empty,
+            f"prompt {empty[:1]} is empty: the first token would have no state to be predicted from",
+        )
         rows = [self._prompt_ids(text) for text in texts]
         width = max(len(row) for row in rows)
         ids_PL = torch.full((len(rows), width), self.pad_id, dtype=torch.long)
@@ -98,7 +103,9 @@ class Policy:
         if self.tokenizer.chat_template is None:
             return self.encode_text(text)
         message = [{"role": "user", "content": text}]
-        return list(self.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False))
+        return list(
+            self.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+        )
 
     def encode_text(self, text: str) -> list[int]:
         """The ids of plain text, with nothing added: what an environment's reply becomes, and a demonstration."""
@@ -119,8 +126,9 @@ class Policy:
         return self.encode_text(text)
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids, without end and padding tokens."""
-        return self.tokenizer.batch_decode([list(row) for row in rows], skip_special_tokens=True)
+        """The text of each row of ids, without end tokens. Whatever else was sampled stays for the judge to see."""
+        kept = [[token for token in row if token not in self.end_ids] for row in rows]
+        return self.tokenizer.batch_decode(kept)
 
     def logp(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The one training forward: log-probability (with gradient) and entropy (without) of each token.
@@ -189,7 +197,12 @@ def answer_forwards(model: nn.Module, batch: Batch, *, through_end: bool = False
     padded = not bool(batch.prompt_mask_PL.all())
     inputs_BT = batch.tokens_BT if through_end else batch.tokens_BT[:, :-1]
     cache = DynamicCache(config=body.config)
-    first = model(input_ids=batch.prompt_ids_PL, cache=cache, **prompt_positions(batch.prompt_mask_PL), **prompt_arguments)
+    first = model(
+        input_ids=batch.prompt_ids_PL,
+        cache=cache,
+        **prompt_positions(batch.prompt_mask_PL),
+        **prompt_arguments,
+    )
     if inputs_BT.shape[1] == 0:
         return first, None
     cache.batch_select_indices(batch.prompt_B)
@@ -204,7 +217,7 @@ def answer_forwards(model: nn.Module, batch: Batch, *, through_end: bool = False
 
 
 def prompt_positions(mask_PL: Tensor) -> dict[str, Tensor]:
-    """attention_mask and position_ids of left-padded prompts; empty where nothing is padded (the model's own are right)."""
+    """attention_mask and position_ids of left-padded prompts; none where nothing is padded (defaults are right)."""
     if bool(mask_PL.all()):
         return {}
     return {"attention_mask": mask_PL, "position_ids": (mask_PL.cumsum(1) - 1).clamp(min=0)}
@@ -257,11 +270,11 @@ def load_policy(source: Path | str, **arguments) -> Policy:
     Raises: FileNotFoundError, or ValueError for a file that can't be read, both with what to do.
     """
     folder = Path(source)
-    if folder.exists() or folder.is_absolute() or str(source).startswith("."):
-        if not folder.is_dir() or not any(folder.iterdir()):
-            raise FileNotFoundError(
-                f"there are no weights in {folder}; warm starts are made again by `grpo-lab warm-start`"
-            )
+    is_path = folder.exists() or folder.is_absolute() or str(source).startswith(".")
+    if is_path and (not folder.is_dir() or not any(folder.iterdir())):
+        raise FileNotFoundError(
+            f"there are no weights in {folder}; warm starts are made again by `grpo-lab warm-start`"
+        )
     tokenizer_arguments = {k: v for k, v in arguments.items() if k in ("gguf_file", "revision")}
     try:
         with _no_bars():
@@ -272,7 +285,7 @@ def load_policy(source: Path | str, **arguments) -> Policy:
     except Exception as error:  # safetensors, tokenizers, json and the hub each raise their own
         reason = " ".join(str(error).split())  # on one line
         raise ValueError(
-            f"the policy in {source} can't be read ({type(error).__name__}: {reason}); if it is a warm start, delete the "
-            "folder and it is made again; if it is a hub id, it must be on this machine or the network must be there"
+            f"the policy in {source} can't be read ({type(error).__name__}: {reason}); if it is a warm start, delete "
+            "the folder and it is made again; a hub id must be on this machine, or the network must be there"
         ) from error
     return Policy(model, tokenizer, end_ids)

@@ -1,4 +1,4 @@
-"""Recipes: PPO and GRPO are the same loop with other functions in its slots. This file is meant to be read side by side.
+"""Recipes: PPO and GRPO are the same loop with other functions in its slots. Read them side by side.
 
 A recipe is a function whose keywords are the concepts and which returns a `Recipe`. Hand in your own function by
 keyword, `grpo(group_advantage=mine)`, and it runs in the real trainer. A slot's function is called with the fields that
@@ -32,14 +32,15 @@ from grpo_lab.concepts.value_loss import value_loss
 from grpo_lab.guard import require, require_count, require_range
 
 BATCH_FIELDS = frozenset(
-    "mask_BT turn_BT tokens_BT version_BT logp_rollout_BT finished_B temperature rewards_BT rewards_B length_B prompt_B "
-    "logp_old_BT logp_ref_BT values_BT bootstrap_B group_size".split()
+    "mask_BT turn_BT tokens_BT version_BT logp_rollout_BT finished_B temperature rewards_BT rewards_B length_B "
+    "prompt_B logp_old_BT logp_ref_BT values_BT bootstrap_B group_size".split()
 )
 UPDATE_FIELDS = BATCH_FIELDS | {"advantages_BT", "logp_BT", "entropy_BT", "staleness_BT"}
 SLOT_FIELDS = {
     "keep": BATCH_FIELDS,
     "advantage": BATCH_FIELDS,
-    "kl_in_reward": BATCH_FIELDS | {"logp_BT"},  # there logp is logp_old: the reward is given before the update
+    "kl_in_reward": BATCH_FIELDS
+    | {"logp_BT"},  # there logp is logp_old: the reward is given before the update
     "ratio": UPDATE_FIELDS,
     "policy_loss": UPDATE_FIELDS | {"ratio_BT"},
     "weight": UPDATE_FIELDS | {"ratio_BT"},
@@ -120,7 +121,11 @@ class Recipe:
         require(
             has_kl == (self.kl_coef > 0),
             f"kl_coef is {self.kl_coef} but "
-            + ("a KL function was given: give it a weight" if has_kl else "no KL function was given: it would do nothing"),
+            + (
+                "a KL function was given: give it a weight"
+                if has_kl
+                else "no KL function was given: it would do nothing"
+            ),
         )
         for slot in ("advantage", "ratio", "policy_loss", "aggregate"):
             given = getattr(self, slot) is not None
@@ -147,7 +152,7 @@ class Recipe:
         return {slot: getattr(self, slot) for slot in SLOT_FIELDS if getattr(self, slot) is not None}
 
     def asks(self, field: str, *slots: str) -> bool:
-        """Whether any slot (of those named, or of all) takes this field. A ratio that no loss reads asks for nothing."""
+        """Whether any slot (of those named, or of all) takes this field. A ratio that nobody reads asks for nothing."""
         used = self.slots()
         if field != "ratio_BT" and not self.asks("ratio_BT"):
             del used["ratio"]
@@ -183,6 +188,24 @@ def call(function: Callable, fields: dict[str, Any]) -> Any:
     return function(**{name: fields[name] for name in wanted(function) if name in fields})
 
 
+def fingerprint(value: Any) -> str:
+    """Text that changes when a function does: its name, source, bound keywords and what it closes over."""
+    if isinstance(value, functools.partial):
+        bound = [(name, fingerprint(v)) for name, v in sorted(value.keywords.items())]
+        return f"partial({fingerprint(value.func)}, {[fingerprint(v) for v in value.args]}, {bound})"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return str([(f.name, fingerprint(getattr(value, f.name))) for f in dataclasses.fields(value)])
+    if not inspect.isfunction(value):
+        return repr(value)
+    try:
+        source = inspect.getsource(value)
+    except (OSError, TypeError):  # typed at a prompt, or made by exec
+        source = value.__code__.co_code.hex() + repr(value.__code__.co_consts)
+    closed = [fingerprint(cell.cell_contents) for cell in value.__closure__ or ()]
+    defaults = fingerprint(value.__defaults__), fingerprint(value.__kwdefaults__)
+    return f"{value.__qualname__} {source} {defaults} {closed}"
+
+
 def bind(function: Callable, **hyperparameters) -> Callable:
     """The function with its hyperparameters fixed; one that it doesn't have is an error if it isn't the default.
 
@@ -190,12 +213,17 @@ def bind(function: Callable, **hyperparameters) -> Callable:
     """
     has = wanted(function)
     missing = [name for name, value in hyperparameters.items() if value is not None and name not in has]
-    require(not missing, f"{name_of(function)} has no parameter {missing}; add it, or set it to None in the recipe")
+    require(
+        not missing,
+        f"{name_of(function)} has no parameter {missing}; add it, or set it to None in the recipe",
+    )
     fixed = {name: value for name, value in hyperparameters.items() if value is not None}
     return functools.partial(function, **fixed) if fixed else function
 
 
-def clip(policy_loss: Callable, eps_low: float | None, eps_high: float | None, delta: float | None) -> Callable:
+def clip(
+    policy_loss: Callable, eps_low: float | None, eps_high: float | None, delta: float | None
+) -> Callable:
     """A policy loss with its bounds 1 - eps_low, 1 + eps_high and delta fixed; None leaves one out.
 
     Raises: ValueError for a bound out of its range: here, and not after minutes of warm start.
@@ -274,7 +302,10 @@ def ppo(
     The ratio is to the policy that sampled, as in the paper. Advantages are whitened over the batch.
     Source: J. Schulman et al., 2017, https://arxiv.org/abs/1707.06347
     """
-    require(isinstance(critic, CriticPlan), f"ppo needs a critic, as in critic=CriticPlan(lr=1e-3), not {critic!r}")
+    require(
+        isinstance(critic, CriticPlan),
+        f"ppo needs a critic, as in critic=CriticPlan(lr=1e-3), not {critic!r}",
+    )
     advantage = bind_if_there(advantage, gamma=critic.gamma, lam=critic.lam)
     return Recipe(
         name="ppo",
@@ -337,7 +368,8 @@ def grpo(
 def grpo_recomputed(*, ratio: Callable = importance_ratio, **keywords) -> Recipe:
     """GRPO whose pi_old is recomputed with the current weights just before the update.
 
-    With one update a batch its ratio is exactly 1 however stale the samples are, so its clip can't act. Keywords: `grpo`.
+    With one update a batch its ratio is exactly 1 however stale the samples are, so its clip can't act. The keywords
+    are those of `grpo`.
     """
     return dataclasses.replace(grpo(ratio=ratio, **keywords), name="grpo_recomputed")
 
@@ -362,7 +394,12 @@ def _zero_at_zero(policy_loss: Callable, weight: Callable | None) -> bool:
         offset = torch.tensor([[0.0, 0.5, -0.5, 2.0, -2.0]])
         mask_BT = torch.ones_like(offset, dtype=torch.bool)
         ratio_BT = (logp_BT - logp_BT.detach() + offset).exp()
-        fields = {"logp_BT": logp_BT, "ratio_BT": ratio_BT, "mask_BT": mask_BT, "advantages_BT": torch.zeros_like(offset)}
+        fields = {
+            "logp_BT": logp_BT,
+            "ratio_BT": ratio_BT,
+            "mask_BT": mask_BT,
+            "advantages_BT": torch.zeros_like(offset),
+        }
         if not set(wanted(policy_loss, required=True)) <= fields.keys():
             return False
         loss = call(policy_loss, fields).sum()

@@ -148,7 +148,9 @@ class _Writer:
             reply = self.task.reply(self.prompts[b // self.group_size], self.turns[b]) if ended[b] else None
             if reply is not None and not last:
                 replies[b] = self.policy.encode_reply(reply)
-                require(len(replies[b]) > 0, f"task {self.task.name} replied with an empty text; say None to end")
+                require(
+                    len(replies[b]) > 0, f"task {self.task.name} replied with an empty text; say None to end"
+                )
         going = torch.zeros_like(self.finished_B)
         going[list(replies)] = True
         self.finished_B = torch.where(going, self.finished_B, self.ended_B | self.finished_B)
@@ -168,7 +170,9 @@ class _Writer:
             attend_BS[i, width + 1 - len(replies[b]) :] = True
         nothing = torch.zeros(len(rows), dtype=torch.bool, device=self.live.device)
         for column in range(1, width + 1):
-            self._add_column(block_BS[:, column], attend_BS[:, column], nothing, 0, nothing.to(self.logits_BV.dtype))
+            self._add_column(
+                block_BS[:, column], attend_BS[:, column], nothing, 0, nothing.to(self.logits_BV.dtype)
+            )
         self._read(block_BS, self._attended(single=False))
         return True
 
@@ -186,7 +190,9 @@ class _Writer:
         if mask_BS is not None:
             positions_BS = (mask_BS.cumsum(1) - 1).clamp(min=0)
             placed = {"attention_mask": mask_BS, "position_ids": positions_BS[:, -ids_BS.shape[1] :]}
-        self.logits_BV = self.policy.model(input_ids=ids_BS, cache=self.cache, logits_to_keep=1, **placed).logits[:, -1]
+        self.logits_BV = self.policy.model(
+            input_ids=ids_BS, cache=self.cache, logits_to_keep=1, **placed
+        ).logits[:, -1]
 
     def _attended(self, *, single: bool) -> Tensor | None:
         """What the live rows may look at. None where nothing is padded and no row has a hole, which is faster."""
@@ -228,9 +234,12 @@ class _Writer:
         attend_BT = self._stack(1)
         # A stable sort by "is a hole" moves real tokens to the left and keeps their order.
         order_BT = torch.sort(~attend_BT, dim=1, stable=True).indices[:, : int(attend_BT.sum(1).max())]
-        turn_BT = torch.tensor([column[3] for column in self.columns], device=attend_BT.device).expand_as(attend_BT)
+        turn_BT = torch.tensor([column[3] for column in self.columns], device=attend_BT.device).expand_as(
+            attend_BT
+        )
         tokens_BT, attend_BT, mask_BT, turn_BT, logp_BT = (
-            x.gather(1, order_BT).clone() for x in (self._stack(0), attend_BT, self._stack(2), turn_BT, self._stack(4))
+            x.gather(1, order_BT).clone()
+            for x in (self._stack(0), attend_BT, self._stack(2), turn_BT, self._stack(4))
         )
         return Batch(
             prompts=tuple(prompts),
@@ -248,4 +257,3 @@ class _Writer:
             finished_B=self.finished_B.clone(),
             temperature=float(self.temperature),
         )
-

@@ -73,7 +73,10 @@ class Queue:
         Raises: ValueError for a ticket that isn't here; the queue is then unchanged.
         """
         missing = sorted(set(tickets) - set(self.tickets))
-        require(not missing, f"tickets {missing} aren't in the queue; `arrivals` may only name waiting or starting ones")
+        require(
+            not missing,
+            f"tickets {missing} aren't in the queue; `arrivals` may only name waiting or starting ones",
+        )
         require(len(set(tickets)) == len(tickets), f"a ticket can be consumed once; got {list(tickets)}")
         wanted, taken, kept = set(tickets), {}, []
         for launch in self.launches:
@@ -101,4 +104,7 @@ def _runs(taken: dict[int, tuple[Batch, int]], tickets: Sequence[int]) -> list[B
         else:
             runs.append((launch, [p]))
     whole = [len(ps) == len(launch.prompts) for launch, ps in runs]
-    return [launch if w else launch.rows(launch.rows_of_prompts(ps)) for (launch, ps), w in zip(runs, whole, strict=True)]
+    return [
+        launch if w else launch.rows(launch.rows_of_prompts(ps))
+        for (launch, ps), w in zip(runs, whole, strict=True)
+    ]

@@ -43,7 +43,9 @@ class Task(Protocol):
     max_turns: int
     fixed_length: bool
 
-    def prompts(self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0) -> list[Prompt]:
+    def prompts(
+        self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0
+    ) -> list[Prompt]:
         """n prompts. `step` is the number of policy updates so far, for preferences that change."""
 
     def reward(self, prompt: Prompt, turns: Sequence[str]) -> float | list[float]:
@@ -59,8 +61,8 @@ class Task(Protocol):
 def is_held_out(text: str) -> bool:
     """One prompt in eight is held out, by a hash that is the same on every machine (Python's own is salted).
 
-    The text decides, not the target: where a text hides a secret, holding out secrets would teach the policy in training
-    which ones never come.
+    The text decides, not the target: where a text hides a secret, holding out secrets would teach the policy in
+    training which ones never come.
     """
     return zlib.crc32(text.encode()) % 8 == 0
 
@@ -84,7 +86,9 @@ class OneTurn:
     def draw(self, generator: torch.Generator) -> Prompt:
         raise NotImplementedError
 
-    def prompts(self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0) -> list[Prompt]:
+    def prompts(
+        self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0
+    ) -> list[Prompt]:
         require_count("n", n, 0)
         require_split(split)
         prompts = []
@@ -184,7 +188,9 @@ class Bandit(OneTurn):
 
     def __init__(self, rewards: Sequence[float] = (0.0, 0.0, 1.0)):
         require(1 < len(rewards) <= 20, f"a bandit has 2 to 20 arms, not {len(rewards)}")
-        require(all(math.isfinite(r) for r in rewards), f"rewards must be finite numbers, not {list(rewards)}")
+        require(
+            all(math.isfinite(r) for r in rewards), f"rewards must be finite numbers, not {list(rewards)}"
+        )
         self.rewards = tuple(float(r) for r in rewards)
         self.arms = "abcdefghijklmnopqrst"[: len(rewards)]
         self.alphabet = "?" + self.arms
@@ -212,8 +218,12 @@ class Tree(OneTurn):
 
     def __init__(self, rewards: Sequence[float] = (0.0, 0.0, 0.0, 1.0)):
         require(len(rewards) == 4, f"the tree has 4 paths (aa, ab, ba, bb), so 4 rewards, not {len(rewards)}")
-        require(all(math.isfinite(r) for r in rewards), f"rewards must be finite numbers, not {list(rewards)}")
-        self.rewards = dict(zip(map("".join, itertools.product("ab", repeat=2)), map(float, rewards), strict=True))
+        require(
+            all(math.isfinite(r) for r in rewards), f"rewards must be finite numbers, not {list(rewards)}"
+        )
+        self.rewards = dict(
+            zip(map("".join, itertools.product("ab", repeat=2)), map(float, rewards), strict=True)
+        )
 
     draw = Bandit.draw
 
@@ -227,11 +237,11 @@ class Tree(OneTurn):
 class Guess:
     """Guess the hidden number: the prompt names the range, each turn is one guess, the reply is `<` or `>`.
 
-    Numbers are one symbol each, as in hexadecimal but further: 0 to 9, then a = 10 to v = 31. "4-j?" hides a number from
-    4 to 19; after the guess "a" the reply ">" means that the hidden number is larger than 10. Reward 1 if it is found
-    within `max_turns` guesses. With 16 numbers and 4 guesses binary search finds 15 of 16. A group shares its secret,
-    since the secret belongs to the prompt. The demonstrator guesses somewhere in what is still possible, and with
-    probability `noise` anywhere in the range.
+    Numbers are one symbol each, as in hexadecimal but further: 0 to 9, then a = 10 to v = 31. "4-j?" hides a number
+    from 4 to 19; after the guess "a" the reply ">" means that the hidden number is larger than 10. Reward 1 if it is
+    found within `max_turns` guesses. With 16 numbers and 4 guesses binary search finds 15 of 16. A group shares its
+    secret, since the secret belongs to the prompt. The demonstrator guesses somewhere in what is still possible, and
+    with probability `noise` anywhere in the range. Held-out prompts are ranges that training never plays.
     """
 
     symbols = "0123456789abcdefghijklmnopqrstuv"
@@ -255,7 +265,10 @@ class Guess:
     def draw(self, generator: torch.Generator) -> Prompt:
         low = integer(0, len(self.symbols) - self.numbers, generator)
         high = low + self.numbers - 1
-        return Prompt(f"{self.symbols[low]}-{self.symbols[high]}?", {"low": low, "secret": integer(low, high, generator)})
+        return Prompt(
+            f"{self.symbols[low]}-{self.symbols[high]}?",
+            {"low": low, "secret": integer(low, high, generator)},
+        )
 
     splits = True
     prompts = OneTurn.prompts
@@ -279,7 +292,11 @@ class Guess:
         low, high, guesses = first, first + self.numbers - 1, []
         while len(guesses) < self.max_turns and (not guesses or guesses[-1] != secret):
             anywhere = float(torch.rand((), generator=generator)) < self.noise
-            guess = integer(first, first + self.numbers - 1, generator) if anywhere else integer(low, high, generator)
+            guess = (
+                integer(first, first + self.numbers - 1, generator)
+                if anywhere
+                else integer(low, high, generator)
+            )
             guesses.append(guess)
             if guess < secret:
                 low = max(low, guess + 1)
@@ -309,7 +326,9 @@ class Pool(Wrapped):
         self.name = f"{task.name}_pool{size}"
         self.pool = task.prompts(size, generator=torch.Generator().manual_seed(seed))
 
-    def prompts(self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0) -> list[Prompt]:
+    def prompts(
+        self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0
+    ) -> list[Prompt]:
         if split != "train":
             return self.task.prompts(n, generator=generator, split=split, step=step)
         return [self.pool[integer(0, len(self.pool) - 1, generator)] for _ in range(n)]
@@ -325,12 +344,17 @@ class Online(Wrapped):
     def __init__(self, task: Sort | None = None, flip_at: int = 150):
         super().__init__(task or Sort(6))
         require_count("flip_at", flip_at, 0)
-        require(isinstance(self.task, Sort), f"the flip is between upwards and downwards: Online takes Sort, not {self.task}")
+        require(
+            isinstance(self.task, Sort),
+            f"the flip is between upwards and downwards: Online takes Sort, not {self.task}",
+        )
         self.flip_at = flip_at
         self.name = f"{self.task.name}_online{flip_at}"
         self.seen: set[str] = set()
 
-    def prompts(self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0) -> list[Prompt]:
+    def prompts(
+        self, n: int, *, generator: torch.Generator, split: str = "train", step: int = 0
+    ) -> list[Prompt]:
         require_count("n", n, 0)
         require_split(split)
         # The hash splits 1 to 7 only about: the last 5 % stay unused, or the search for a fresh prompt might never end.
@@ -364,7 +388,7 @@ class Online(Wrapped):
 
 
 def named_task(name: str) -> Task:
-    """The task a command line names: sort, sort8, addition, free_length, bandit, tree, guess, and with _pool or _online.
+    """The task that a command line names: sort, sort8, addition, free_length, bandit, tree, guess, sort_pool ...
 
     Raises: ValueError that lists the names.
     """

@@ -18,7 +18,9 @@ def toy_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
 
     Raises: ValueError for an empty alphabet or one that repeats a character.
     """
-    require(len(alphabet) > 0, "the alphabet is empty; give the characters that the task uses, e.g. '0123456789='")
+    require(
+        len(alphabet) > 0, "the alphabet is empty; give the characters that the task uses, e.g. '0123456789='"
+    )
     repeated = sorted({c for c in alphabet if alphabet.count(c) > 1})
     require(not repeated, f"the alphabet repeats {repeated}; each character is one token and may stand once")
     vocabulary = {token: i for i, token in enumerate([PAD, END, *alphabet])}
@@ -26,5 +28,9 @@ def toy_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, padding_side="left", clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
     )

@@ -27,13 +27,11 @@ from grpo_lab.concepts.diagnostics import (
 from grpo_lab.concepts.gae import gae
 from grpo_lab.concepts.importance_ratio import rollout_ratio
 from grpo_lab.concepts.kl import k1, k3
-from grpo_lab.concepts.masked import masked_mean
 from grpo_lab.concepts.policy_gradient import reward_to_go
 from grpo_lab.engine.batch import Batch
 from grpo_lab.engine.device import choose_device
 from grpo_lab.engine.policy import Critic, Policy
 from grpo_lab.engine.recipes import (
-    CriticPlan,
     Recipe,
     call,
     loss_ignores_zero_advantage,
@@ -110,7 +108,9 @@ def start(
     if micro_batch is not None:
         require_count("micro_batch", micro_batch)
     policy.to(choose_device(device))
-    streams = {name: torch.Generator().manual_seed(2 * seed + i) for i, name in enumerate(("prompts", "minibatches"))}
+    streams = {
+        name: torch.Generator().manual_seed(2 * seed + i) for i, name in enumerate(("prompts", "minibatches"))
+    }
     return Run(
         policy=policy,
         task=task,
@@ -133,7 +133,11 @@ def adamw(parameters: list[torch.nn.Parameter], lr: float) -> torch.optim.Optimi
 
 
 def step(
-    run: Run, recipe: Recipe, *, arrivals: Arrivals = lag(0), sampler: Callable[[Policy], Policy] | None = None
+    run: Run,
+    recipe: Recipe,
+    *,
+    arrivals: Arrivals = lag(0),
+    sampler: Callable[[Policy], Policy] | None = None,
 ) -> dict[str, Any]:
     """One batch: a policy update, or a critic-only step while the critic warms up. Returns its metrics (`GLOSSARY`).
 
@@ -149,7 +153,8 @@ def step(
     need = run.batch_size // recipe.group_size
     require(
         recipe.minibatches <= need,
-        f"{recipe.minibatches} minibatches need at least as many prompts, and a batch has {need}: minibatches are whole groups",
+        f"{recipe.minibatches} minibatches need at least as many prompts, and a batch has {need}: "
+        "minibatches are whole groups",
     )
     draft = _Draft(run, recipe)
     committed = False
@@ -202,7 +207,9 @@ class _Draft:
         plan = arrivals(need=need, waiting=self.queue.tickets, next_ticket=self.next_ticket)
         if plan.start:
             tickets = range(self.next_ticket, self.next_ticket + plan.start)
-            prompts = run.task.prompts(plan.start, generator=self.generators["prompts"], split="train", step=run.version)
+            prompts = run.task.prompts(
+                plan.start, generator=self.generators["prompts"], split="train", step=run.version
+            )
             self.fresh_prompts = prompts
             launch = rollout(
                 sampler(run.policy) if sampler else run.policy,
@@ -223,11 +230,13 @@ class _Draft:
         if plan.drop:
             self.queue.take(plan.drop)
         batch = self.queue.take(plan.take)
-        require(batch is not None, "`arrivals` gave this update nothing to learn from: its plan takes no ticket")
+        require(
+            batch is not None, "`arrivals` gave this update nothing to learn from: its plan takes no ticket"
+        )
         require(
             len(batch) == len(batch.prompts) * self.recipe.group_size,
-            f"the queue holds groups of {len(batch) / len(batch.prompts):g} and the recipe wants {self.recipe.group_size}; "
-            "with a new group size start a new run, or empty run.queue",
+            f"the queue holds groups of {len(batch) / len(batch.prompts):g} and the recipe wants "
+            f"{self.recipe.group_size}; with a new group size start a new run, or empty run.queue",
         )
         return batch
 
@@ -245,7 +254,9 @@ class _Draft:
                 f"task {self.run.task.name} gave {len(each)} rewards for the {len(turns)} turns of {prompt.text!r}; "
                 "return one float, or a list with one a turn",
             )
-            last_of_turn = {turn: t for t, (is_own, turn) in enumerate(zip(own, turn_of, strict=True)) if is_own}
+            last_of_turn = {
+                turn: t for t, (is_own, turn) in enumerate(zip(own, turn_of, strict=True)) if is_own
+            }
             for turn, value in enumerate(each):
                 if not math.isfinite(value):
                     raise NonFiniteError(
@@ -264,13 +275,18 @@ class _Draft:
         """What is known about each token before the update: only what some slot asks for."""
         recipe, run = self.recipe, self.run
         before = ("advantage", "keep", "kl_in_reward", "kl", "ratio", "policy_loss", "weight")
-        if recipe.asks("logp_old_BT", *before[:2]) or recipe.kl_in_reward is not None or (
-            recipe.updates > 1 and recipe.asks("logp_old_BT")
+        if (
+            recipe.asks("logp_old_BT", *before[:2])
+            or recipe.kl_in_reward is not None
+            or (recipe.updates > 1 and recipe.asks("logp_old_BT"))
         ):
-            # With one update, and nobody asking earlier, logp_old is the training forward's own value: no second forward.
+            # With one update, and nobody asking earlier, logp_old is the training forward's own value, for free.
             batch = batch.replace(logp_old_BT=self.no_grad_logp(run.policy, batch))
         if recipe.asks("logp_ref_BT"):
-            require(run.reference is not None, f"recipe {recipe.name} has a KL term, but the run keeps no reference: start(..., keep_reference=True)")
+            require(
+                run.reference is not None,
+                f"recipe {recipe.name} has a KL term, but the run keeps no reference: start(..., keep_reference=True)",
+            )
             batch = batch.replace(logp_ref_BT=self.no_grad_logp(run.reference, batch))
         if self.plan is not None:
             self.prepare_critic()
@@ -302,9 +318,10 @@ class _Draft:
             rewarded = batch.replace(rewards_BT=batch.rewards_BT - penalty_BT)
         advantages = call(recipe.advantage, self.fields(rewarded))
         require(
-            isinstance(advantages, Tensor) and advantages.shape in (batch.prompt_B.shape, batch.mask_BT.shape),
-            f"advantage={name_of(recipe.advantage)} must return one number a row {tuple(batch.prompt_B.shape)} or one a "
-            f"token {tuple(batch.mask_BT.shape)}, not {_describe(advantages)}",
+            isinstance(advantages, Tensor)
+            and advantages.shape in (batch.prompt_B.shape, batch.mask_BT.shape),
+            f"advantage={name_of(recipe.advantage)} must return one number a row {tuple(batch.prompt_B.shape)} or one "
+            f"a token {tuple(batch.mask_BT.shape)}, not {_describe(advantages)}",
         )
         if advantages.dim() == 1:
             advantages = advantages[:, None].expand(batch.mask_BT.shape)
@@ -368,11 +385,13 @@ class _Draft:
             for minibatch in self.minibatches(batch):
                 self.update_once(minibatch, seen)
         self.metrics.update(seen.metrics(run.max_grad_norm))
-        self.metrics["optim/update_norm"] = float(parameter_change(self.saved[-1].weights, run.policy.parameters()))
+        self.metrics["optim/update_norm"] = float(
+            parameter_change(self.saved[-1].weights, run.policy.parameters())
+        )
         self.metrics["optim/lr"] = run.lr
 
     def update_once(self, minibatch: Batch, seen: "_Seen") -> None:
-        """One optimiser step. The weights of the loss are fixed on all rows; then rows that can't matter are left out."""
+        """One optimiser step. The loss's weights are fixed on all rows; then rows that can't matter are left out."""
         run, recipe = self.run, self.recipe
         weights_BT = call(recipe.aggregate, {"mask_BT": minibatch.mask_BT})
         self.check_slot("aggregate", recipe.aggregate, weights_BT, minibatch.mask_BT.shape)
@@ -389,7 +408,10 @@ class _Draft:
             loss_BT, policy_BT = self.loss(fields, piece)
             loss = weighted_sum(loss_BT, piece.weights_BT, piece.mask_BT)
             self.check_finite("loss", loss)
-            require(loss.requires_grad, f"policy_loss={name_of(recipe.policy_loss)} has no gradient: did you detach logp or ratio?")
+            require(
+                loss.requires_grad,
+                f"policy_loss={name_of(recipe.policy_loss)} has no gradient: did you detach logp or ratio?",
+            )
             seen.add(piece, fields, policy_BT, loss)
             loss.backward()
         for parameter in run.policy.parameters():
@@ -425,7 +447,11 @@ class _Draft:
     def fields(self, batch: Batch, **more: Tensor) -> dict[str, Any]:
         """What slots may ask for. With one update, logp_old is the training forward's own value, detached."""
         fields = {**batch.tensors(), **more}
-        fields |= {"temperature": batch.temperature, "group_size": self.recipe.group_size, "length_B": batch.length_B}
+        fields |= {
+            "temperature": batch.temperature,
+            "group_size": self.recipe.group_size,
+            "length_B": batch.length_B,
+        }
         fields["staleness_BT"] = self.run.version - batch.version_BT
         if batch.rewards_BT is not None:
             fields["rewards_B"] = batch.rewards_B
@@ -446,7 +472,8 @@ class _Draft:
             return [batch]
         order = torch.randperm(len(batch.prompts), generator=self.generators["minibatches"])
         return [
-            batch.rows(batch.rows_of_prompts(part.tolist())) for part in order.tensor_split(self.recipe.minibatches)
+            batch.rows(batch.rows_of_prompts(part.tolist()))
+            for part in order.tensor_split(self.recipe.minibatches)
         ]
 
     def no_grad_logp(self, policy: Policy, batch: Batch) -> Tensor:
@@ -475,7 +502,9 @@ class _Draft:
         """Clip the gradients to max_grad_norm and return their norm from before."""
         trained = [(name, p) for name, p in named_parameters if p.grad is not None]
         limit = self.run.max_grad_norm
-        norm = torch.nn.utils.clip_grad_norm_([p for _, p in trained], float("inf") if limit is None else limit)
+        norm = torch.nn.utils.clip_grad_norm_(
+            [p for _, p in trained], float("inf") if limit is None else limit
+        )
         if not torch.isfinite(norm):
             broken = next((name for name, p in trained if not torch.isfinite(p.grad).all()), "their norm")
             self.non_finite(f"the gradient of {broken}")
@@ -487,8 +516,8 @@ class _Draft:
 
     def non_finite(self, name: str) -> None:
         raise NonFiniteError(
-            f"step {self.run.version}, recipe {self.recipe.name}: {name} is not finite. The run is as it was before this "
-            "step; a smaller lr, or a look at the ratios (policy/ratio_max), is where to begin"
+            f"step {self.run.version}, recipe {self.recipe.name}: {name} is not finite. The run is as it was before "
+            "this step; a smaller lr, or a look at the ratios (policy/ratio_max), is where to begin"
         )
 
     def check_slot(self, slot: str, function: Callable, value: Any, shape: torch.Size) -> None:
@@ -511,7 +540,9 @@ class _Draft:
         }
         if group_size > 1 and len(batch) % group_size == 0:
             self.metrics["group/reward_std"] = float(rewards_B.view(-1, group_size).std(1).mean())
-            self.metrics["group/zero_variance_frac"] = float(zero_variance_fraction(rewards_B, group_size=group_size))
+            self.metrics["group/zero_variance_frac"] = float(
+                zero_variance_fraction(rewards_B, group_size=group_size)
+            )
         if self.plan is not None:
             fit = explained_variance(batch.values_BT, batch.returns_BT, batch.mask_BT)
             self.metrics["value/explained_variance"] = float(fit)
@@ -676,7 +707,9 @@ def _evaluation(run: Run, *, final: bool, wanted: bool) -> dict[str, float]:
     return result
 
 
-def evaluate(policy: Policy, task: Task, *, n: int = EVAL_PROMPTS, greedy: bool = False, step: int = 0) -> float:
+def evaluate(
+    policy: Policy, task: Task, *, n: int = EVAL_PROMPTS, greedy: bool = False, step: int = 0
+) -> float:
     """Mean reward on n fixed held-out prompts, one answer each at temperature 1 with fixed noise (or greedy)."""
     prompts = task.prompts(n, generator=torch.Generator().manual_seed(EVAL_SEED), split="held_out", step=step)
     rewards = []

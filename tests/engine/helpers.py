@@ -29,7 +29,13 @@ CONFIGS = {
 
 
 def small_policy(
-    kind: str = "llama", task=None, *, seed: int = 0, dtype=torch.float64, spread: float = 6.0, layers: int = 2
+    kind: str = "llama",
+    task=None,
+    *,
+    seed: int = 0,
+    dtype=torch.float64,
+    spread: float = 6.0,
+    layers: int = 2,
 ) -> Policy:
     """Random weights, float64; the head scaled up so that the distribution is far from uniform."""
     tokenizer = toy_tokenizer((task or Sort()).alphabet)
@@ -48,10 +54,17 @@ def prompts_of(task, n: int, *, seed: int = 0, split: str = "train"):
     return task.prompts(n, generator=torch.Generator().manual_seed(seed), split=split)
 
 
-def small_rollout(policy, task, *, prompts: int = 5, group_size: int = 4, seed: int = 0, temperature: float = 1.0):
+def small_rollout(
+    policy, task, *, prompts: int = 5, group_size: int = 4, seed: int = 0, temperature: float = 1.0
+):
     noise = row_noise(seed, range(prompts), group_size, task.max_turns * task.max_tokens)
     return rollout(
-        policy, task, prompts_of(task, prompts, seed=seed), group_size=group_size, noise_BT=noise, temperature=temperature
+        policy,
+        task,
+        prompts_of(task, prompts, seed=seed),
+        group_size=group_size,
+        noise_BT=noise,
+        temperature=temperature,
     )
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.engine.helpers import TASKS, small_policy, small_rollout
 
 from grpo_lab.engine.batch import Batch, concatenate
+from tests.engine.helpers import TASKS, small_policy, small_rollout
 
 
 def row_facts(batch: Batch, b: int) -> dict:
@@ -13,7 +13,12 @@ def row_facts(batch: Batch, b: int) -> dict:
     n = int(batch.attend_BT[b].sum())
     facts = {name: value[b, :n].tolist() for name, value in batch.tensors().items() if name.endswith("_BT")}
     prompt = batch.prompt_ids_PL[p][batch.prompt_mask_PL[p]].tolist()
-    return facts | {"prompt": prompt, "text": batch.prompts[p], "turns": batch.turns[b], "ticket": int(batch.ticket_P[p])}
+    return facts | {
+        "prompt": prompt,
+        "text": batch.prompts[p],
+        "turns": batch.turns[b],
+        "ticket": int(batch.ticket_P[p]),
+    }
 
 
 @pytest.mark.parametrize("task_name", TASKS)
@@ -32,7 +37,9 @@ def test_halves_joined_are_the_whole(task_name):
     halves = [batch.rows(torch.arange(0, 9)), batch.rows(torch.arange(9, 18))]
     joined = concatenate(halves)
     assert [row_facts(joined, b) for b in range(18)] == [row_facts(batch, b) for b in range(18)]
-    assert all(torch.equal(a, b) for a, b in zip(joined.tensors().values(), batch.tensors().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(joined.tensors().values(), batch.tensors().values(), strict=True)
+    )
 
 
 def test_batches_that_cannot_be_one_are_refused():

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from tests.engine.test_train import Digits, fingerprint, small_run, unchanged, untimed, weights
 
 from grpo_lab.concepts.kl import k3
 from grpo_lab.engine import checkpoint
@@ -13,6 +12,7 @@ from grpo_lab.engine.recipes import CriticPlan, grpo, ppo
 from grpo_lab.engine.staleness import lag
 from grpo_lab.engine.tasks import Online, Sort
 from grpo_lab.engine.train import step
+from tests.engine.test_train import Digits, fingerprint, small_run, unchanged, untimed, weights
 
 RECIPES = {
     "grpo": (grpo(), lag(0)),

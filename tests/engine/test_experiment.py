@@ -375,6 +375,28 @@ def test_another_run_under_the_same_name_is_refused_and_leaves_the_files(referen
     assert reference[0].read_bytes() == before
 
 
+def shifted(by):
+    """Two recipes that differ in a number deep inside a learner's function."""
+
+    def mine(rewards_B):
+        return rewards_B - rewards_B.mean() + by
+
+    return {"mine": Arm(recipe_for_tests(group_advantage=mine), **SMALL)}
+
+
+def test_a_finished_run_in_this_process_is_kept_until_its_function_changes(
+    tmp_path, small_evaluation, monkeypatch
+):
+    (path,) = here(tmp_path, arms=shifted(0.0), steps=2)
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "train", None)  # it isn't run again
+        assert here(tmp_path, arms=shifted(0.0), steps=2) == [path]
+    with pytest.raises(ValueError, match="is of another run"):
+        here(tmp_path, arms=shifted(0.5), steps=2)
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
 def test_a_note_that_cannot_be_read_is_named(tmp_path, content):
     (tmp_path / "stale-seed0.json").write_text(content)

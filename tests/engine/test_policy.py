@@ -4,15 +4,15 @@ import json
 
 import pytest
 import torch
-from tests.engine.helpers import CONFIGS, TASKS, prompts_of, small_policy, small_rollout
 
 from grpo_lab.concepts.token_logprobs import token_logprobs
 from grpo_lab.engine.policy import PRESETS, Critic, Policy, build_policy, load_policy
 from grpo_lab.engine.tasks import Addition, Sort
+from tests.engine.helpers import CONFIGS, TASKS, small_policy, small_rollout
 
 
 def full_pass(model, batch):
-    """Every row in full, one forward, no cache: what the shared prefix must equal. Returns ids, output, prompt width."""
+    """Every row in full, one forward, no cache: what the shared prefix must equal. Returns ids, output, width."""
     ids_BS = torch.cat([batch.prompt_ids_PL[batch.prompt_B], batch.tokens_BT], 1)
     mask_BS = torch.cat([batch.prompt_mask_PL[batch.prompt_B], batch.attend_BT], 1)
     positions_BS = (mask_BS.cumsum(1) - 1).clamp(min=0)
@@ -143,7 +143,9 @@ def test_saved_and_loaded_policies_are_the_same(kind, tmp_path):
     policy.save(tmp_path, {"seed": 3})
     assert sorted(p.suffix for p in tmp_path.iterdir() if "model" in p.name) == [".safetensors"]
     loaded = load_policy(tmp_path)
-    for (name, a), (_, b) in zip(policy.model.named_parameters(), loaded.model.named_parameters(), strict=True):
+    for (name, a), (_, b) in zip(
+        policy.model.named_parameters(), loaded.model.named_parameters(), strict=True
+    ):
         assert torch.equal(a, b), name
     assert loaded.end_ids == policy.end_ids
     text = "315042="
@@ -196,5 +198,3 @@ def test_a_policy_without_an_end_token_is_refused():
     policy.tokenizer.eos_token = None
     with pytest.raises(ValueError, match="no end token"):
         Policy(policy.model, policy.tokenizer)
-
-

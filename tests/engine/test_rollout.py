@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.engine.helpers import CONFIGS, TASKS, prompts_of, small_policy, small_rollout
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from grpo_lab.engine.policy import Policy
 from grpo_lab.engine.rollout import rollout, row_noise, sample
 from grpo_lab.engine.tasks import Addition, Bandit, Guess, Prompt, Sort
+from tests.engine.helpers import CONFIGS, TASKS, prompts_of, small_policy, small_rollout
 
 
 class ForcedNoise(LogitsProcessor):
@@ -73,7 +73,11 @@ def test_each_row_is_the_same_alone_and_in_the_batch(task_name):
     prompts = prompts_of(task, 6)
     for p, prompt in enumerate(prompts):
         alone = rollout(
-            policy, task, [prompt], group_size=3, noise_BT=row_noise(0, [p], 3, task.max_turns * task.max_tokens)
+            policy,
+            task,
+            [prompt],
+            group_size=3,
+            noise_BT=row_noise(0, [p], 3, task.max_turns * task.max_tokens),
         )
         for g in range(3):
             row, one = 3 * p + g, alone
@@ -170,7 +174,10 @@ def scripted_guess(policy, *answers):
 def test_observations_are_attended_and_not_the_policys_own():
     policy = small_policy("llama", Guess())
     batch = scripted_guess(policy, ["a", "5", "7"], ["7"])
-    text = [policy.tokenizer.convert_ids_to_tokens(row[keep].tolist()) for row, keep in zip(batch.tokens_BT, batch.attend_BT, strict=True)]
+    text = [
+        policy.tokenizer.convert_ids_to_tokens(row[keep].tolist())
+        for row, keep in zip(batch.tokens_BT, batch.attend_BT, strict=True)
+    ]
     assert "".join(text[0]) == "a<eos><5<eos>>7<eos>"
     own = batch.mask_BT[0].tolist()
     assert [t for t, o in zip(text[0], own, strict=True) if not o] == ["<", ">"]
@@ -202,8 +209,14 @@ def test_multi_turn_rows_play_by_the_rules():
         for i in range(len(said) - 1):
             assert task.reply(prompt, list(said[: i + 1])) is not None
         assert len(set(batch.turn_BT[b][batch.mask_BT[b]].tolist())) == len(said)
-        assert int((batch.attend_BT[b] & ~batch.mask_BT[b]).sum()) == len(said) - 1  # one reply token between two turns
-        first_hole = int((~batch.attend_BT[b]).float().argmax()) if not batch.attend_BT[b].all() else batch.attend_BT.shape[1]
+        assert (
+            int((batch.attend_BT[b] & ~batch.mask_BT[b]).sum()) == len(said) - 1
+        )  # one reply token between two turns
+        first_hole = (
+            int((~batch.attend_BT[b]).float().argmax())
+            if not batch.attend_BT[b].all()
+            else batch.attend_BT.shape[1]
+        )
         assert not batch.attend_BT[b, first_hole:].any()
 
 
@@ -237,3 +250,10 @@ def test_rollout_leaves_the_global_random_numbers_alone():
     state = torch.get_rng_state()
     small_rollout(small_policy("llama", Addition()), Addition())
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_sampled_padding_token_is_part_of_the_answer_that_the_judge_sees():
+    policy = small_policy("llama", Sort(3))
+    ids = policy.encode_text("12")
+    (said,) = policy.decode([[ids[0], policy.pad_id, ids[1], policy.end_ids[0]]])
+    assert said == "1<pad>2" and Sort(3).reward(Prompt("21=", "12"), [said]) == 0.0

@@ -4,16 +4,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.helpers import TASKS, small_policy, small_rollout
 
 from grpo_lab.engine.staleness import Queue, lag
+from tests.engine.helpers import TASKS, small_policy, small_rollout
 
 
 def simulate(lags, need, steps):
     """Tickets and versions only: what each step starts and takes, and the staleness of what it takes."""
     waiting, version_of, next_ticket, taken = [], {}, 0, []
     for version in range(steps):
-        plan = lag(lags[min(version, len(lags) - 1)])(need=need, waiting=list(waiting), next_ticket=next_ticket)
+        plan = lag(lags[min(version, len(lags) - 1)])(
+            need=need, waiting=list(waiting), next_ticket=next_ticket
+        )
         for ticket in range(next_ticket, next_ticket + plan.start):
             version_of[ticket] = version
             waiting.append(ticket)
@@ -54,7 +56,9 @@ def test_a_lag_that_is_no_count_is_refused(bad):
 @pytest.fixture(scope="module")
 def launches():
     policy = small_policy()
-    first, second = (small_rollout(policy, TASKS["sort"], prompts=4, group_size=2, seed=seed) for seed in (0, 1))
+    first, second = (
+        small_rollout(policy, TASKS["sort"], prompts=4, group_size=2, seed=seed) for seed in (0, 1)
+    )
     return [first, second.replace(ticket_P=torch.arange(4, 8))]
 
 

@@ -8,7 +8,6 @@ import threading
 
 import pytest
 import torch
-from tests.engine.helpers import TASKS, small_policy
 
 from grpo_lab.concepts.aggregate import constant_mean, sequence_mean, token_mean
 from grpo_lab.concepts.clipped_surrogate import clipped_surrogate
@@ -22,6 +21,7 @@ from grpo_lab.engine.recipes import CriticPlan, Recipe, grpo, grpo_recomputed, p
 from grpo_lab.engine.staleness import lag
 from grpo_lab.engine.tasks import Bandit, Sort, Tree
 from grpo_lab.engine.train import NonFiniteError, start, step, train
+from tests.engine.helpers import small_policy
 
 
 class Digits(Sort):
@@ -57,7 +57,9 @@ def gradients(run) -> list[torch.Tensor]:
 def close_to_1e6_of_the_largest(a, b) -> bool:
     """transformers' RMS norm computes in float32 even in a float64 model, so sums in another order differ by that."""
     largest = max(float(x.abs().max()) for x in a)
-    return largest > 1e-4 and all(float((x - y).abs().max()) < 1e-6 * largest for x, y in zip(a, b, strict=True))
+    return largest > 1e-4 and all(
+        float((x - y).abs().max()) < 1e-6 * largest for x, y in zip(a, b, strict=True)
+    )
 
 
 def after_steps(recipe, n=3, *, arrivals=None, **arguments):
@@ -100,7 +102,16 @@ def test_loss_is_zero_and_its_gradient_is_not_at_ratio_one():
 def test_the_first_gradient_is_that_of_reinforce_with_the_groups_advantage():
     """At ratio 1 the clipped objective's gradient is A grad log pi: one update of grpo is one of REINFORCE."""
     clipped = after_steps(grpo(), 1)
-    plain = after_steps(grpo(policy_loss=lambda logp_BT, advantages_BT, mask_BT: policy_gradient(logp_BT, advantages_BT, mask_BT), eps_low=None, eps_high=None), 1)
+    plain = after_steps(
+        grpo(
+            policy_loss=lambda logp_BT, advantages_BT, mask_BT: policy_gradient(
+                logp_BT, advantages_BT, mask_BT
+            ),
+            eps_low=None,
+            eps_high=None,
+        ),
+        1,
+    )
     assert close(weights(clipped), weights(plain))
 
 
@@ -111,7 +122,9 @@ def test_reward_stands_on_the_last_own_token_and_its_mean_is_reported():
     for b in range(len(batch)):
         own = torch.nonzero(batch.mask_BT[b]).squeeze(1)
         wanted = run.task.reward(batch.prompts[int(batch.prompt_B[b])], batch.turns[b])
-        assert float(batch.rewards_BT[b, own[-1]]) == wanted and float(batch.rewards_BT[b].abs().sum()) == abs(wanted)
+        assert float(batch.rewards_BT[b, own[-1]]) == wanted and float(
+            batch.rewards_BT[b].abs().sum()
+        ) == abs(wanted)
 
 
 def test_bandit_policy_climbs_to_the_best_arm():
@@ -121,7 +134,15 @@ def test_bandit_policy_climbs_to_the_best_arm():
     assert metrics["reward/mean"] > 0.95
 
 
-@pytest.mark.parametrize("recipe", [reinforce(), grpo(), grpo(group_advantage=batch_advantage), ppo(epochs=2, minibatches=1, critic=CriticPlan(lr=1e-2, warmup=2))])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        reinforce(),
+        grpo(),
+        grpo(group_advantage=batch_advantage),
+        ppo(epochs=2, minibatches=1, critic=CriticPlan(lr=1e-2, warmup=2)),
+    ],
+)
 def test_every_recipe_learns_the_tree(recipe):
     run = small_run(Tree((0.0, 0.0, 0.0, 1.0)), lr=2e-2, batch_size=64, spread=0.1)
     while run.version < 40:
@@ -172,7 +193,9 @@ def test_an_all_dead_batch_takes_its_optimiser_step_with_gradient_zero():
     assert metrics["group/zero_variance_frac"] == 1 and metrics["batch/trained_frac"] == 0
     assert metrics["optim/grad_norm"] == 0 and metrics["count/updates"] == 2
     after = [s["exp_avg"] for s in run.optimizer.state.values()]
-    assert all(torch.allclose(b, 0.9 * a) for a, b in zip(moments, after, strict=True))  # momentum decayed: a real step
+    assert all(
+        torch.allclose(b, 0.9 * a) for a, b in zip(moments, after, strict=True)
+    )  # momentum decayed: a real step
     assert not same(before, weights(run))
 
 
@@ -183,13 +206,22 @@ def test_a_dead_group_is_still_pulled_by_a_kl_term_in_the_loss():
 
     run = small_run(Constant(3))
     with torch.no_grad():  # the reference is elsewhere
-        run.reference.parameters()[-1].add_(0.1 * torch.randn(run.reference.parameters()[-1].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+        run.reference.parameters()[-1].add_(
+            0.1
+            * torch.randn(
+                run.reference.parameters()[-1].shape,
+                generator=torch.Generator().manual_seed(0),
+                dtype=torch.float64,
+            )
+        )
     metrics = step(run, grpo(kl=k2, kl_coef=0.1))
     assert metrics["group/zero_variance_frac"] == 1 and metrics["batch/trained_frac"] == 1
     assert metrics["optim/grad_norm"] > 1e-4 and metrics["policy/clip_frac"] == 0
 
 
-@pytest.mark.parametrize("recipe", [grpo(), grpo(aggregate=token_mean), ppo(epochs=1, minibatches=1, critic=CriticPlan(warmup=0))])
+@pytest.mark.parametrize(
+    "recipe", [grpo(), grpo(aggregate=token_mean), ppo(epochs=1, minibatches=1, critic=CriticPlan(warmup=0))]
+)
 @pytest.mark.parametrize("micro_batch", [1, 5])
 def test_the_batch_in_pieces_is_the_batch_whole(recipe, micro_batch):
     whole, pieces = after_steps(recipe, 1), after_steps(recipe, 1, micro_batch=micro_batch)
@@ -276,7 +308,10 @@ def test_k3_in_the_loss_pulls_back_to_the_reference():
     free, held = (after_steps(r, 12, lr=1e-2) for r in (grpo(), grpo(kl=k3, kl_coef=2.0)))
     with torch.no_grad():
         free_distance, held_distance = (
-            sum(float((p - q).square().sum()) for p, q in zip(r.policy.parameters(), r.reference.parameters(), strict=True))
+            sum(
+                float((p - q).square().sum())
+                for p, q in zip(r.policy.parameters(), r.reference.parameters(), strict=True)
+            )
             for r in (free, held)
         )
     assert held.history[-1]["policy/kl_ref"] < 0.1 and held_distance < free_distance
@@ -377,7 +412,8 @@ def fingerprint(run) -> dict:
         "critic_optimizer": moments(run.critic_optimizer) if run.critic else [],
         "generators": [run.generators[name].get_state() for name in sorted(run.generators)],
         "plain": [
-            run.version, run.critic_only_steps, run.next_ticket, dict(run.counters), run.queue.tickets, len(run.history),
+            run.version, run.critic_only_steps, run.next_ticket, dict(run.counters), run.queue.tickets,
+            len(run.history),
         ],
     }  # fmt: skip
 
@@ -392,7 +428,9 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("call", [1, 2, 3, 6, 10])  # 2 of the critic, then 8 of the policy
 @pytest.mark.parametrize("kind", [Stop, KeyboardInterrupt])
-def test_an_exception_at_the_kth_optimiser_call_leaves_the_run_as_it_was_and_it_goes_on(call, kind, monkeypatch):
+def test_an_exception_at_the_kth_optimiser_call_leaves_the_run_as_it_was_and_it_goes_on(
+    call, kind, monkeypatch
+):
     recipe = ppo(epochs=2, minibatches=4, critic=CriticPlan(updates=2))
     straight = after_steps(recipe, 3, arrivals=lag(1))
     run = after_steps(recipe, 1, arrivals=lag(1))
@@ -465,8 +503,18 @@ def test_an_interrupted_train_goes_on_with_its_run():
     ("recipe", "named"),
     [
         (grpo(group_advantage=lambda rewards_B: rewards_B * float("nan")), "advantages_BT"),
-        (grpo(policy_loss=lambda ratio_BT, advantages_BT: ratio_BT / 0.0, eps_low=None, eps_high=None), "loss"),
-        (grpo(policy_loss=lambda ratio_BT, advantages_BT: (ratio_BT - ratio_BT.detach()).abs().sqrt(), eps_low=None, eps_high=None), "the gradient of model"),
+        (
+            grpo(policy_loss=lambda ratio_BT, advantages_BT: ratio_BT / 0.0, eps_low=None, eps_high=None),
+            "loss",
+        ),
+        (
+            grpo(
+                policy_loss=lambda ratio_BT, advantages_BT: (ratio_BT - ratio_BT.detach()).abs().sqrt(),
+                eps_low=None,
+                eps_high=None,
+            ),
+            "the gradient of model",
+        ),
     ],
 )
 def test_what_is_not_finite_is_named_with_step_and_recipe_and_the_run_is_kept(recipe, named):
@@ -497,18 +545,39 @@ def test_rewards_of_the_wrong_number_are_named():
         step(small_run(Broken(3)), grpo())
 
 
+def scalar_loss(ratio_BT, advantages_BT):
+    return (ratio_BT * advantages_BT).mean()
+
+
+def loss_without_gradient(ratio_BT, advantages_BT):
+    return -ratio_BT.detach() * advantages_BT
+
+
+def one_number_a_group(rewards_B, group_size):
+    return rewards_B.view(-1, group_size).mean(1)
+
+
+UNCLIPPED = {"eps_low": None, "eps_high": None}
+
+
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
         (grpo(group_size=5), "batch of 16 answers can't be cut into groups of 5.* a batch_size .*20 say"),
         (grpo(minibatches=3), "3 minibatches need at least as many prompts, and a batch has 2"),
-        (grpo(policy_loss=lambda ratio_BT, advantages_BT: (ratio_BT * advantages_BT).mean(), eps_low=None, eps_high=None), r"policy_loss=<lambda> must return a tensor of shape \(16, \d\), not shape \(\)"),
-        (grpo(policy_loss=lambda ratio_BT, advantages_BT: -ratio_BT.detach() * advantages_BT, eps_low=None, eps_high=None), "has no gradient: did you detach"),
-        (grpo(group_advantage=lambda rewards_B, group_size: rewards_B.view(-1, group_size).mean(1)), r"advantage=<lambda> must return one number a row \(16,\)"),
+        (
+            grpo(policy_loss=scalar_loss, **UNCLIPPED),
+            r"scalar_loss must return a tensor of shape \(16, .*not shape \(\)",
+        ),
+        (grpo(policy_loss=loss_without_gradient, **UNCLIPPED), "has no gradient: did you detach"),
+        (
+            grpo(group_advantage=one_number_a_group),
+            r"one_number_a_group must return one number a row \(16,\)",
+        ),
         (grpo(aggregate=lambda mask_BT: mask_BT.sum(1)), "aggregate=<lambda> must return a tensor of shape"),
         (grpo(keep=lambda rewards_B: rewards_B > 5), "keep=<lambda> kept no row"),
     ],
-)  # fmt: skip
+)
 def test_recipes_that_do_not_fit_say_so_and_leave_the_run_alone(recipe, message):
     run = small_run()
     before = fingerprint(run)
@@ -565,9 +634,14 @@ def test_clip_fraction_is_read_from_the_gradient_of_whatever_loss_runs():
 
     masked = grpo(policy_loss=two_sided, eps_low=None, eps_high=None)
     clipped = grpo(eps_low=0.02, eps_high=0.02)
-    last = {r: after_steps(recipe, 5, arrivals=lag(2), lr=1e-2).history[-1] for r, recipe in (("m", masked), ("c", clipped))}
+    last = {
+        r: after_steps(recipe, 5, arrivals=lag(2), lr=1e-2).history[-1]
+        for r, recipe in (("m", masked), ("c", clipped))
+    }
     assert last["c"]["policy/masked_frac"] == 0 < last["c"]["policy/clip_frac"]
-    assert last["c"]["policy/clip_frac_high"] + last["c"]["policy/clip_frac_low"] == pytest.approx(last["c"]["policy/clip_frac"])
+    assert last["c"]["policy/clip_frac_high"] + last["c"]["policy/clip_frac_low"] == pytest.approx(
+        last["c"]["policy/clip_frac"]
+    )
     assert last["m"]["policy/masked_frac"] > 0
 
 
