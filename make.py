@@ -529,7 +529,7 @@ def lint(words):
 
 def chapters(words):
     """build the notebooks from chapters/src and execute what changed"""
-    return run([ensure(["test"]), "tools/chapters.py", *words], **offline())
+    return run([ensure(["test"]), "-m", "tools.chapters", *words], **offline())
 
 
 def reproduce(words):

@@ -71,7 +71,11 @@ def show(result: dict[str, Any]) -> None:
     ms = result["ms"]
     head = f"{result['preset']}, {result['task']}, TRL micro-batch {result['micro_batch']}"
     say(f"{head:36s} x TRL {ratio(result['to_trl'])}   x products {ratio(result['to_bound'])}")
-    say(f"{'':36s} ms a step: ours {ms['ours']:.0f}, TRL {ms['trl']:.0f}, products {ms['bound']:.0f}")
+    say(f"{'':36s} x products of distinct prefixes {ratio(result['to_prefix_bound'])}")
+    say(
+        f"{'':36s} CPU ms a step: ours {ms['ours']:.0f}, TRL {ms['trl']:.0f}, products {ms['bound']:.0f}, "
+        f"of distinct prefixes {ms['prefix_bound']:.0f}"
+    )
     for who in ("ours", "trl"):
         seen = result[who]
         numbers = (
@@ -113,6 +117,7 @@ def main() -> None:
         hardest = max(tries, key=lambda result: result["to_trl"]["median"])  # where TRL is fastest
         line[f"step_vs_trl_{preset}"] = round(hardest["to_trl"]["median"], 3)
         line[f"step_vs_bound_{preset}"] = round(hardest["to_bound"]["median"], 3)
+        line[f"step_vs_prefix_bound_{preset}"] = round(hardest["to_prefix_bound"]["median"], 3)
     if not asked.quick:
         say()
         say(
@@ -127,11 +132,11 @@ def main() -> None:
             line[f"long_vs_bound_{preset}"] = round(result["to_bound"]["median"], 3)
     say()
     found = part("seeds", **({"seeds": 2, "steps": 2, "rounds": 1} if asked.quick else {}))
-    seconds = found["seconds_a_seed"]
+    seconds, cores = found["seconds"], found["cores"]
+    say(f"{found['seeds']} seeds x {found['steps']} steps, two processes over one: {ratio(found['ratio'])}")
     say(
-        f"{found['seeds']} seeds x {found['steps']} steps, two processes over one: {ratio(found['ratio'])}   "
-        f"seconds a seed: {seconds['two at a time']:.1f} over {seconds['one after another']:.1f}; "
-        f"start-up (imports) is {found['start_up_share']:.0%} of a run"
+        f"{'':36s} seconds a seed {seconds['2']:.1f} over {seconds['1']:.1f}; cores they got {cores['2']:.2f} "
+        f"and {cores['1']:.2f}; imports are {found['start_up_share']:.0%} of a run"
     )
     line["seeds_parallel"] = round(found["ratio"]["median"], 3)
     say()
@@ -139,6 +144,7 @@ def main() -> None:
         verdict = "reached" if line[name] <= most else f"missed by {line[name] - most:.3g}"
         say(f"{name:18s} {line[name]:6.3f}   wanted at most {most:<5g} {verdict}")
     say(f"{time.perf_counter() - begun:.0f} s in all")
+    line["parallel_cores"] = round(cores["2"], 2)
     line = {name: line[name] for name in TARGETS} | {k: v for k, v in line.items() if k not in TARGETS}
     line |= {"quick": asked.quick, "device": asked.device, "python": platform.python_version()}
     line |= {package: importlib.metadata.version(package) for package in PACKAGES}

@@ -12,14 +12,15 @@ import argparse
 import json
 import statistics
 import warnings
-from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from benchmarks.bound import Products, Shapes
 from benchmarks.clock import now, spread
 from grpo_lab.concepts.group_advantage import group_advantage
-from grpo_lab.engine.recipes import grpo
+from grpo_lab.engine.batch import Batch
+from grpo_lab.engine.recipes import Recipe, grpo
 from grpo_lab.engine.rollout import rollout, row_noise
 from grpo_lab.engine.tasks import Prompt, Task, named_task
 from grpo_lab.engine.train import Run, start, step
@@ -34,8 +35,8 @@ WARM_UP = 6  # steps of each, not counted
 class Ours:
     """Our learner, and the floor for the very batches it trains on."""
 
-    def __init__(self, preset: str, task: Task, device: str, recipe_of: Callable):
-        self.device, self.recipe = device, recipe_of(group_size=GROUP)
+    def __init__(self, preset: str, task: Task, device: str, recipe: Recipe):
+        self.device, self.recipe = device, recipe
         self.run: Run = start(
             warm_start(task, preset, seed=0), task, seed=0, lr=LR, batch_size=BATCH, device=device
         )
@@ -49,23 +50,30 @@ class Ours:
             self.metrics.append(step(self.run, self.recipe))
         return now(self.device) - begun
 
-    def floor(self, prompts: list[list[Prompt]], tickets: list[range]) -> float:
-        """The products of the steps on these prompts. The batches are sampled again for their sizes, off the clock."""
-        plans = [self.products.plan(self._shapes(p, t)) for p, t in zip(prompts, tickets, strict=True)]
-        for plan in plans:
-            plan()
-        begun = now(self.device)
-        for plan in plans:
-            plan()
-        return now(self.device) - begun
+    def floors(self, prompts: list[list[Prompt]], tickets: list[range]) -> tuple[float, float]:
+        """Seconds of the products of the steps on these prompts, rows shared by prompt and by prefix.
 
-    def _shapes(self, prompts: list[Prompt], tickets: range) -> Shapes:
+        The batches are sampled again for their sizes, off the clock.
+        """
+        batches = [self._batch(p, t) for p, t in zip(prompts, tickets, strict=True)]
+        seconds = []
+        for shapes_of in (Shapes.rows, Shapes.prefixes):
+            plans = [self.products.plan(shapes_of(batch, alive_B)) for batch, alive_B in batches]
+            for plan in plans:
+                plan()
+            begun = now(self.device)
+            for plan in plans:
+                plan()
+            seconds.append(now(self.device) - begun)
+        return seconds[0], seconds[1]
+
+    def _batch(self, prompts: list[Prompt], tickets: range) -> tuple[Batch, Tensor]:
         task = self.run.task
         noise_BT = row_noise(self.run.seed, tickets, GROUP, task.max_tokens)
         batch = rollout(self.frozen, task, prompts, group_size=GROUP, noise_BT=noise_BT)
         pairs = zip(batch.prompt_B.tolist(), batch.turns, strict=True)
         rewards_B = torch.tensor([task.reward(prompts[p], list(turns)) for p, turns in pairs])
-        return Shapes.of(batch, group_advantage(rewards_B, group_size=GROUP) != 0)
+        return batch, group_advantage(rewards_B, group_size=GROUP) != 0
 
 
 def measure(
@@ -73,13 +81,13 @@ def measure(
 ) -> dict[str, object]:
     """`rounds` rounds of `block` steps each: TRL with this micro-batch (None: no TRL), ours, the products."""
     task = named_task(task_name)
-    ours = Ours(preset, task, device, grpo)
+    ours = Ours(preset, task, device, grpo(group_size=GROUP))
     steps = WARM_UP + rounds * block
     # The run draws its prompts one by one from this very stream, so both learners see the same ones.
     stream = torch.Generator()
     stream.set_state(ours.run.generators["prompts"].get_state())
     prompts = task.prompts(steps * PROMPTS, generator=stream)
-    seconds: dict[str, list[float]] = {"trl": [], "ours": [], "bound": []}
+    seconds: dict[str, list[float]] = {"trl": [], "ours": [], "bound": [], "prefix_bound": []}
     block_seconds, done = 0.0, 0
 
     def others_turn(trl_seconds: float) -> None:
@@ -96,8 +104,9 @@ def measure(
         seconds["ours"].append(ours.steps(block) / block)
         parts = range(done - block, done)
         used = [prompts[k * PROMPTS : (k + 1) * PROMPTS] for k in parts]
-        floor = ours.floor(used, [range(k * PROMPTS, (k + 1) * PROMPTS) for k in parts])
-        seconds["bound"].append(floor / block)
+        floors = ours.floors(used, [range(k * PROMPTS, (k + 1) * PROMPTS) for k in parts])
+        seconds["bound"].append(floors[0] / block)
+        seconds["prefix_bound"].append(floors[1] / block)
 
     result: dict[str, object] = {"preset": preset, "task": task.name, "micro_batch": micro_batch}
     if micro_batch is None:
@@ -137,7 +146,8 @@ def measure(
         "pass": statistics.mean(m["reward/mean"] for m in seen),
         "dead": statistics.mean(m["group/zero_variance_frac"] for m in seen),
     }
-    result["to_bound"] = spread([a / b for a, b in zip(seconds["ours"], seconds["bound"], strict=True)])
+    for name in ("bound", "prefix_bound"):
+        result[f"to_{name}"] = spread([a / b for a, b in zip(seconds["ours"], seconds[name], strict=True)])
     result["ms"] = {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
     return result
 

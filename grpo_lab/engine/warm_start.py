@@ -23,7 +23,7 @@ from grpo_lab.engine.train import adamw
 from grpo_lab.guard import require
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-TARGET = (0.40, 0.50)
+TARGET = (0.45, 0.50)
 BATCH = 128
 LR = 2e-3
 PROBE = 1000  # training prompts on which the pass rate is measured
