@@ -92,6 +92,19 @@ class Batch:
             **fields,
         )
 
+    def distinct(self) -> tuple["Batch", Tensor]:
+        """The rows that differ (same prompt and same tokens: same row), and for each row its place among them.
+
+        A policy that is sure of itself writes the same answer twice; what it computes need not be computed twice.
+        """
+        tokens_BT = self.tokens_BT.where(self.attend_BT, -1)  # a sampled padding token is not padding
+        keys, index_B = torch.unique(
+            torch.cat([self.prompt_B[:, None], tokens_BT], 1), dim=0, return_inverse=True
+        )
+        if len(keys) == len(self):
+            return self, torch.arange(len(self), device=index_B.device)
+        return self.rows(one_of_each(index_B, len(keys))), index_B
+
     def rows_of_prompts(self, prompts: Sequence[int]) -> Tensor:
         """Indices of the rows that answer these prompts, prompt by prompt in the order given."""
         return torch.cat([torch.nonzero(self.prompt_B == p).squeeze(1) for p in prompts])
@@ -124,7 +137,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
                 shift += len(batch.prompts)
         elif name.endswith(("_BT", "_PL")):
             width = max(part.shape[1] for part in parts)
-            parts = [_widen(part, width, left=name.endswith("_PL")) for part in parts]
+            parts = [widen(part, width, left=name.endswith("_PL")) for part in parts]
         fields[name] = torch.cat(parts)
     return first.replace(
         prompts=tuple(p for b in batches for p in b.prompts),
@@ -133,6 +146,13 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def _widen(x: Tensor, width: int, *, left: bool) -> Tensor:
-    padding = x.new_zeros(x.shape[0], width - x.shape[1])
-    return torch.cat([padding, x] if left else [x, padding], dim=1)
+def widen(x_BT: Tensor, width: int, *, left: bool = False) -> Tensor:
+    """x with columns of 0 added on the right (or left) until it has `width` of them; gradient flows."""
+    missing = width - x_BT.shape[1]
+    return torch.nn.functional.pad(x_BT, (missing, 0) if left else (0, missing))
+
+
+def one_of_each(index_B: Tensor, count: int) -> Tensor:
+    """For each of the labels 0 .. count - 1 in index_B, a position that has it."""
+    here_B = torch.arange(len(index_B), device=index_B.device)
+    return torch.empty(count, dtype=torch.long, device=index_B.device).scatter_(0, index_B, here_B)

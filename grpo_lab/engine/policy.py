@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from grpo_lab.concepts.diagnostics import entropy
 from grpo_lab.concepts.token_logprobs import token_logprobs
-from grpo_lab.engine.batch import Batch
+from grpo_lab.engine.batch import Batch, widen
 from grpo_lab.engine.tasks import Prompt, Task
 from grpo_lab.engine.tokenizer import toy_tokenizer
 from grpo_lab.guard import require
@@ -93,11 +93,9 @@ class Policy:
         )
         rows = [self._prompt_ids(text) for text in texts]
         width = max(len(row) for row in rows)
-        ids_PL = torch.full((len(rows), width), self.pad_id, dtype=torch.long)
-        mask_PL = torch.zeros(len(rows), width, dtype=torch.bool)
-        for p, row in enumerate(rows):
-            ids_PL[p, width - len(row) :] = torch.tensor(row)
-            mask_PL[p, width - len(row) :] = True
+        ids_PL = torch.tensor([[self.pad_id] * (width - len(row)) + row for row in rows])
+        length_P = torch.tensor([len(row) for row in rows])
+        mask_PL = torch.arange(width) >= width - length_P[:, None]
         return ids_PL.to(self.device), mask_PL.to(self.device)
 
     def _prompt_ids(self, text: str) -> list[int]:
@@ -136,17 +134,21 @@ class Policy:
 
         Both (B, T), both at the batch's temperature, both 0 where a column is no token of the policy's own.
         """
-        first, rest = answer_forwards(self.model, batch, logits_to_keep=1)
-        logits_B1V = first.logits[batch.prompt_B]
-        last_prompt_B1 = batch.prompt_ids_PL[batch.prompt_B, -1:]
-        pieces = [(logits_B1V, torch.cat([last_prompt_B1, batch.tokens_BT[:, :1]], 1))]
+        part, index_B = batch.distinct()
+        first, rest = answer_forwards(self.model, part, logits_to_keep=1)
+        pieces = [
+            (
+                first.logits[part.prompt_B],
+                torch.cat([part.prompt_ids_PL[part.prompt_B, -1:], part.tokens_BT[:, :1]], 1),
+            )
+        ]
         if rest is not None:
-            pieces.append((rest.logits, batch.tokens_BT))
-        logp_BT = torch.cat([token_logprobs(x, ids, temperature=batch.temperature) for x, ids in pieces], 1)
+            pieces.append((rest.logits, part.tokens_BT))
+        logp_RT = torch.cat([token_logprobs(x, ids, temperature=batch.temperature) for x, ids in pieces], 1)
         with torch.no_grad():
-            entropy_BT = torch.cat([entropy(x, temperature=batch.temperature) for x, _ in pieces], 1)
+            entropy_RT = torch.cat([entropy(x, temperature=batch.temperature) for x, _ in pieces], 1)
         # What stands in other columns is real for observations and meaningless for padding: neither is ours.
-        return logp_BT.where(batch.mask_BT, 0.0), entropy_BT.where(batch.mask_BT, 0.0)
+        return tuple(_on_rows(x_RT, index_B, batch.mask_BT) for x_RT in (logp_RT, entropy_RT))
 
     def save(self, folder: Path | str, note: dict | None = None) -> None:
         """Write weights (safetensors), config and tokenizer; `note` goes into `grpo_lab.json` beside them."""
@@ -181,11 +183,17 @@ class Critic:
     def values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """values (B, T), of the state that predicts each token and has not seen it, and the value (B,) of the state
         after the last token of each row. Gradient flows. Values are 0 where a column is not the policy's own."""
-        first, rest = answer_forwards(self.body, batch, through_end=True)
-        hidden_BSD = torch.cat([first.last_hidden_state[batch.prompt_B, -1:], rest.last_hidden_state], 1)
-        values_BS = self.head(hidden_BSD).squeeze(-1)
-        end_B = values_BS.gather(1, batch.attend_BT.sum(1, keepdim=True)).squeeze(1)
-        return values_BS[:, :-1].where(batch.mask_BT, 0.0), end_B
+        part, index_B = batch.distinct()
+        first, rest = answer_forwards(self.body, part, through_end=True)
+        hidden_RSD = torch.cat([first.last_hidden_state[part.prompt_B, -1:], rest.last_hidden_state], 1)
+        values_RS = self.head(hidden_RSD).squeeze(-1)
+        end_R = values_RS.gather(1, part.attend_BT.sum(1, keepdim=True)).squeeze(1)
+        return _on_rows(values_RS[:, :-1], index_B, batch.mask_BT), end_R[index_B]
+
+
+def _on_rows(x_RT: Tensor, index_B: Tensor, mask_BT: Tensor) -> Tensor:
+    """From the distinct rows back to all rows of the batch; 0 off the mask."""
+    return widen(x_RT, mask_BT.shape[1]).index_select(0, index_B).where(mask_BT, 0.0)
 
 
 def answer_forwards(model: nn.Module, batch: Batch, *, through_end: bool = False, **prompt_arguments):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from grpo_lab.engine.batch import Batch
+from grpo_lab.engine.batch import Batch, one_of_each
 from grpo_lab.engine.policy import Policy, prompt_positions
 from grpo_lab.engine.tasks import Prompt, Task
 from grpo_lab.guard import require, require_range
@@ -84,7 +84,7 @@ def rollout(
 
 
 class _Writer:
-    """The state of one rollout. `live` are the rows whose cache is still held, in the order of the cache's rows.
+    """The state of one rollout. `live` are the rows still in play; rows that have said the same share one row of cache.
 
     Columns are shared by all rows, so a row whose turn ends early gets a hole until the others are done; replies are
     padded on the left, so that the last column is real for every live row. `batch` closes the holes.
@@ -102,6 +102,8 @@ class _Writer:
         self.finished_B = torch.zeros(rows, dtype=torch.bool, device=device)
         self.columns = []  # of (tokens_B, attend_B, mask_B, turn, logp_B)
         self.live = torch.arange(rows, device=device)
+        self.node_B = None  # of each live row: its row of the cache
+        self.vocabulary = max(len(policy.tokenizer), policy.model.config.get_text_config().vocab_size)
         self.cache = None
         self.logits_BV = None  # of the live rows: the distribution of their next token
         self.padded = not bool(self.mask_PL.all())
@@ -122,7 +124,9 @@ class _Writer:
             if place + 1 == self.task.max_tokens or not bool(writing.any()):
                 break
             if self.task.max_turns == 1:
-                tokens_B, writing = self._drop_ended(tokens_B, writing)
+                keep = torch.nonzero(writing).squeeze(1)
+                self._select(keep)
+                tokens_B, writing = tokens_B[keep], writing[keep]
             self._read(tokens_B[:, None], self._attended(single=True))
         self._close_turn(start, turn)
         self.last_tokens_B = tokens_B
@@ -134,7 +138,10 @@ class _Writer:
         self.ended_B = torch.ones_like(has_end_B) if self.task.fixed_length else has_end_B
         written = mask_BT.any(1)
         rows = torch.nonzero(written).squeeze(1).tolist()
-        texts = self.policy.decode([tokens_BT[b][mask_BT[b]].tolist() for b in rows])
+        tokens, own = tokens_BT.tolist(), mask_BT.tolist()
+        texts = self.policy.decode(
+            [[i for i, mine in zip(tokens[b], own[b], strict=True) if mine] for b in rows]
+        )
         for b, text in zip(rows, texts, strict=True):
             self.turns[b].append(text)
 
@@ -181,18 +188,26 @@ class _Writer:
         out = self.policy.model(
             input_ids=self.ids_PL, cache=self.cache, logits_to_keep=1, **prompt_positions(self.mask_PL)
         )
-        self.cache.batch_select_indices(self.prompt_B)
+        self.node_B = self.prompt_B
         self.logits_BV = out.logits[self.prompt_B, -1]
 
     def _read(self, ids_BS: Tensor, mask_BS: Tensor | None) -> None:
-        """Feed the live rows' next tokens; `mask_BS` covers prompt and answers so far (None: nothing is hidden)."""
+        """Feed the live rows' next tokens; `mask_BS` covers prompt and answers so far (None: nothing is hidden).
+
+        Rows that have said the same so far share one row of the cache, their node, and go through the model once.
+        """
+        label_B, width = self.node_B, ids_BS.shape[1]
+        for column_B in [*ids_BS.T, *(mask_BS[:, -width:].T if mask_BS is not None else [])]:
+            nodes, label_B = torch.unique(label_B * self.vocabulary + column_B, return_inverse=True)
+        kept = one_of_each(label_B, len(nodes))
+        self.cache.batch_select_indices(self.node_B[kept])
+        self.node_B = label_B
         placed = {}
         if mask_BS is not None:
-            positions_BS = (mask_BS.cumsum(1) - 1).clamp(min=0)
-            placed = {"attention_mask": mask_BS, "position_ids": positions_BS[:, -ids_BS.shape[1] :]}
-        self.logits_BV = self.policy.model(
-            input_ids=ids_BS, cache=self.cache, logits_to_keep=1, **placed
-        ).logits[:, -1]
+            positions_BS = (mask_BS[kept].cumsum(1) - 1).clamp(min=0)
+            placed = {"attention_mask": mask_BS[kept], "position_ids": positions_BS[:, -width:]}
+        out = self.policy.model(input_ids=ids_BS[kept], cache=self.cache, logits_to_keep=1, **placed)
+        self.logits_BV = out.logits[label_B, -1]
 
     def _attended(self, *, single: bool) -> Tensor | None:
         """What the live rows may look at. None where nothing is padded and no row has a hole, which is faster."""
@@ -201,18 +216,9 @@ class _Writer:
         answer_BS = torch.stack([attend_B[self.live] for _, attend_B, *_ in self.columns], 1)
         return torch.cat([self.mask_PL[self.prompt_B[self.live]], answer_BS], 1)
 
-    def _drop_ended(self, tokens_B: Tensor, writing: Tensor) -> tuple[Tensor, Tensor]:
-        """Let go of the cache of rows that are done, once they are a tenth of it: copying costs too."""
-        if int((~writing).sum()) * 10 < len(writing):
-            return tokens_B, writing
-        keep = torch.nonzero(writing).squeeze(1)
-        self._select(keep)
-        return tokens_B[keep], writing[keep]
-
     def _select(self, keep: Tensor) -> None:
-        if len(keep) < len(self.live):
-            self.cache.batch_select_indices(keep)
-            self.live = self.live[keep]
+        """Let go of the other live rows. Their part of the cache goes at the next reading, if nobody shares it."""
+        self.live, self.node_B = self.live[keep], self.node_B[keep]
 
     def _add_column(self, tokens_B, attend_B, mask_B, turn, logp_B) -> None:
         """One column over all rows from values of the live ones."""

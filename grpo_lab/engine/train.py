@@ -28,7 +28,7 @@ from grpo_lab.concepts.gae import gae
 from grpo_lab.concepts.importance_ratio import rollout_ratio
 from grpo_lab.concepts.kl import k1, k3
 from grpo_lab.concepts.policy_gradient import reward_to_go
-from grpo_lab.engine.batch import Batch
+from grpo_lab.engine.batch import Batch, widen
 from grpo_lab.engine.device import choose_device
 from grpo_lab.engine.policy import Critic, Policy
 from grpo_lab.engine.recipes import (
@@ -243,10 +243,11 @@ class _Draft:
     def judge(self, batch: Batch) -> Batch:
         """Ask the task, and put each reward on the token that earned it."""
         rows, columns, values = [], [], []
-        for b, (turns, own, turn_of) in enumerate(
-            zip(batch.turns, batch.mask_BT.tolist(), batch.turn_BT.tolist(), strict=True)
-        ):
-            prompt = batch.prompts[int(batch.prompt_B[b])]
+        told = zip(
+            batch.turns, batch.mask_BT.tolist(), batch.turn_BT.tolist(), batch.prompt_B.tolist(), strict=True
+        )
+        for b, (turns, own, turn_of, p) in enumerate(told):
+            prompt = batch.prompts[p]
             reward = self.run.task.reward(prompt, list(turns))
             each = list(reward) if isinstance(reward, (list, tuple)) else [0.0] * (len(turns) - 1) + [reward]
             require(
@@ -292,7 +293,7 @@ class _Draft:
             self.prepare_critic()
             with torch.no_grad():
                 pieces = [run.critic.values(piece) for piece in self.pieces(batch)]
-            values_BT = torch.cat([_widen(v, batch.tokens_BT.shape[1]) for v, _ in pieces])
+            values_BT = torch.cat([widen(v, batch.tokens_BT.shape[1]) for v, _ in pieces])
             end_B = torch.cat([end for _, end in pieces])
             cut_off_B = ~batch.finished_B if self.plan.bootstrap else torch.zeros_like(batch.finished_B)
             batch = batch.replace(values_BT=values_BT, bootstrap_B=end_B.where(cut_off_B, 0.0))
@@ -479,7 +480,7 @@ class _Draft:
     def no_grad_logp(self, policy: Policy, batch: Batch) -> Tensor:
         with torch.no_grad():
             logps = [policy.logp(piece)[0] for piece in self.pieces(batch)]
-        return torch.cat([_widen(x, batch.tokens_BT.shape[1]) for x in logps])
+        return torch.cat([widen(x, batch.tokens_BT.shape[1]) for x in logps])
 
     def prepare_critic(self) -> None:
         """Build the critic from the policy on its first use, and follow the plan's learning rate."""
@@ -739,11 +740,6 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
         if held and callable(previous):
             previous(*held[0])
-
-
-def _widen(x_BT: Tensor, columns: int) -> Tensor:
-    """A piece of a batch may have lost columns that are padding for all of its rows; put them back as 0."""
-    return torch.nn.functional.pad(x_BT, (0, columns - x_BT.shape[1]))
 
 
 def _describe(value: Any) -> str:

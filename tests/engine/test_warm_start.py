@@ -64,7 +64,7 @@ def making(made, monkeypatch):
 
 def test_the_pass_rate_is_in_the_band_and_measured_again_it_is_the_noted_one(made):
     policy, note = made
-    assert TARGET == (0.40, 0.50) and TARGET[0] <= note["pass_rate"] <= TARGET[1]
+    assert TARGET[0] <= note["pass_rate"] <= TARGET[1]
     assert {k: note[k] for k in ("task", "preset", "seed")} == {"task": "sort1", "preset": "XS", "seed": 0}
     task = Sort(1)
     probe = task.prompts(300, generator=torch.Generator().manual_seed(0))
