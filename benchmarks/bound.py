@@ -25,8 +25,9 @@ import dataclasses
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
-from transformers import PretrainedConfig
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from grpo_lab.engine.batch import Batch
 
@@ -92,19 +93,28 @@ class Shapes:
         )
 
 
+def linear_sizes(block: nn.Module) -> list[tuple[int, int]]:
+    """(in, out) of every linear layer of a block; GPT-2's `Conv1D` is one that stores its weight the other way."""
+    sizes = []
+    for module in block.modules():
+        if isinstance(module, nn.Linear):
+            sizes.append((module.in_features, module.out_features))
+        elif isinstance(module, Conv1D):
+            sizes.append((module.nx, module.nf))
+    return sizes
+
+
 class Products:
     """The products of steps of one model. `plan` allocates for one step's sizes and returns what runs them."""
 
-    def __init__(self, config: PretrainedConfig, device: str):
-        self.device = device
+    def __init__(self, model: PreTrainedModel):
+        config = model.config
+        self.device = model.device
         self.heads = config.num_attention_heads
         self.head_width = config.hidden_size // self.heads
-        width, inner = config.hidden_size, config.intermediate_size
-        keys = config.num_key_value_heads * self.head_width
-        sizes = [(width, width), (width, keys), (width, keys), (width, width)]  # q, k, v, o
-        sizes += [(width, inner), (width, inner), (inner, width)]  # gate, up, down
-        self.layers = [[self.random(*size) for size in sizes] for _ in range(config.num_hidden_layers)]
-        self.vocabulary = self.random(width, config.vocab_size)
+        blocks = next(child for child in model.base_model.children() if isinstance(child, nn.ModuleList))
+        self.layers = [[self.random(*size) for size in linear_sizes(block)] for block in blocks]
+        self.vocabulary = self.random(config.hidden_size, config.vocab_size)
         self.memory: dict[tuple, Tensor] = {}
 
     def random(self, *size: int) -> Tensor:

@@ -41,7 +41,7 @@ class Ours:
             warm_start(task, preset, seed=0), task, seed=0, lr=LR, batch_size=BATCH, device=device
         )
         self.frozen = self.run.policy.copy()
-        self.products = Products(self.run.policy.model.config, device)
+        self.products = Products(self.run.policy.model)
         self.metrics: list[dict] = []
 
     def steps(self, count: int) -> float:

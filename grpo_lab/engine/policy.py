@@ -91,30 +91,34 @@ class Policy:
             not empty,
             f"prompt {empty[:1]} is empty: the first token would have no state to be predicted from",
         )
-        rows = [self._prompt_ids(text) for text in texts]
+        rows = self._prompt_ids(texts)
         width = max(len(row) for row in rows)
         ids_PL = torch.tensor([[self.pad_id] * (width - len(row)) + row for row in rows])
         length_P = torch.tensor([len(row) for row in rows])
         mask_PL = torch.arange(width) >= width - length_P[:, None]
         return ids_PL.to(self.device), mask_PL.to(self.device)
 
-    def _prompt_ids(self, text: str) -> list[int]:
+    def _prompt_ids(self, texts: list[str]) -> list[list[int]]:
         if self.tokenizer.chat_template is None:
-            return self.encode_text(text)
-        message = [{"role": "user", "content": text}]
-        return list(
-            self.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-        )
+            return self.encode_texts(texts)
+        messages = [[{"role": "user", "content": text}] for text in texts]
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+    def encode_texts(self, texts: list[str]) -> list[list[int]]:
+        """The ids of plain texts, with nothing added: what an environment's reply becomes, and a demonstration."""
+        try:
+            return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        except Exception as error:  # the `tokenizers` library raises bare Exception for an unknown character
+            known = set(self.tokenizer.get_vocab())
+            text = next((text for text in texts if not set(text) <= known), texts[0])
+            raise ValueError(
+                f"{text!r} has {sorted(set(text) - known)}, which this policy's alphabet lacks; build the policy from "
+                "the task it plays"
+            ) from error
 
     def encode_text(self, text: str) -> list[int]:
-        """The ids of plain text, with nothing added: what an environment's reply becomes, and a demonstration."""
-        try:
-            return self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        except Exception as error:  # the `tokenizers` library raises bare Exception for an unknown character
-            unknown = sorted(set(text) - set(self.tokenizer.get_vocab()))
-            raise ValueError(
-                f"{text!r} has {unknown}, which this policy's alphabet lacks; build the policy from the task it plays"
-            ) from error
+        """`encode_texts` of one."""
+        return self.encode_texts([text])[0]
 
     def encode_reply(self, text: str) -> list[int]:
         """The ids of what the environment says between two turns."""
@@ -126,8 +130,12 @@ class Policy:
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row of ids, without end tokens. Whatever else was sampled stays for the judge to see."""
-        kept = [[token for token in row if token not in self.end_ids] for row in rows]
-        return self.tokenizer.batch_decode(kept)
+        kept = [tuple(token for token in row if token not in self.end_ids) for row in rows]
+        different = list(dict.fromkeys(kept))  # a group often says the same thing twice, and decoding is slow
+        text_of = dict(
+            zip(different, self.tokenizer.batch_decode([list(row) for row in different]), strict=True)
+        )
+        return [text_of[row] for row in kept]
 
     def logp(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The one training forward: log-probability (with gradient) and entropy (without) of each token.

@@ -242,11 +242,8 @@ class _Draft:
 
     def judge(self, batch: Batch) -> Batch:
         """Ask the task, and put each reward on the token that earned it."""
-        rows, columns, values = [], [], []
-        told = zip(
-            batch.turns, batch.mask_BT.tolist(), batch.turn_BT.tolist(), batch.prompt_B.tolist(), strict=True
-        )
-        for b, (turns, own, turn_of, p) in enumerate(told):
+        rewards = torch.zeros(len(batch), self.run.task.max_turns, dtype=batch.logp_rollout_BT.dtype)
+        for b, (turns, p) in enumerate(zip(batch.turns, batch.prompt_B.tolist(), strict=True)):
             prompt = batch.prompts[p]
             reward = self.run.task.reward(prompt, list(turns))
             each = list(reward) if isinstance(reward, (list, tuple)) else [0.0] * (len(turns) - 1) + [reward]
@@ -255,9 +252,6 @@ class _Draft:
                 f"task {self.run.task.name} gave {len(each)} rewards for the {len(turns)} turns of {prompt.text!r}; "
                 "return one float, or a list with one a turn",
             )
-            last_of_turn = {
-                turn: t for t, (is_own, turn) in enumerate(zip(own, turn_of, strict=True)) if is_own
-            }
             for turn, value in enumerate(each):
                 if not math.isfinite(value):
                     raise NonFiniteError(
@@ -265,11 +259,15 @@ class _Draft:
                         f"{value} to {turns[turn]!r} for {prompt.text!r}; a reward must be a finite number. "
                         "The run is as it was before this step"
                     )
-                rows.append(b)
-                columns.append(last_of_turn[turn])
-                values.append(float(value))
+                if value:
+                    rewards[b, turn] = float(value)
+        rewards = rewards.to(batch.mask_BT.device)
         rewards_BT = torch.zeros_like(batch.logp_rollout_BT)
-        rewards_BT[rows, columns] = torch.tensor(values, dtype=rewards_BT.dtype, device=rewards_BT.device)
+        place_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
+        for turn in range(rewards.shape[1]):
+            own_BT = batch.mask_BT & (batch.turn_BT == turn)
+            last_B1 = torch.where(own_BT, place_T, 0).amax(1, keepdim=True)
+            rewards_BT.scatter_add_(1, last_B1, rewards[:, turn : turn + 1])
         return batch.replace(rewards_BT=rewards_BT)
 
     def score(self, batch: Batch) -> Batch:
