@@ -47,3 +47,16 @@ def test_the_first_five_steps_come_out_again(name, text):
         assert [row[column] for row in again] == recorded[column][1:6]
     norms = [row["optim/grad_norm"] for row in again]
     assert norms == pytest.approx(recorded["optim/grad_norm"][1:6], rel=0.1)
+
+
+def outcome(label: str, seed: int) -> float:
+    """Held-out accuracy at the last row."""
+    return read_curve(DATA / "curves" / "foundation" / f"{label}-seed{seed}.csv")["eval/accuracy"][-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_grpo_and_ppo_climb_and_blind_grpo_falls_on_stale_data(seed):
+    assert outcome("grpo", seed) >= 0.80
+    assert outcome("ppo", seed) >= 0.75
+    assert outcome("fresh", seed) - outcome("stale", seed) >= 0.2
+    assert outcome("clip_stale", seed) - outcome("stale", seed) >= 0.2  # the same lag, seen by the ratio
