@@ -30,6 +30,7 @@ def pytest_configure(config):
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ.pop("GRPO_LAB_FAST", None)  # what is stored is the whole chapter
     # What is stored was computed on the CPU; GRPO_LAB_TEST_CUDA=0 lets the first GPU in, and numbers may then differ.
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("GRPO_LAB_TEST_CUDA", "")
     # This checkout's package, installed or not, from whatever folder pytest was called.

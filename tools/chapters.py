@@ -101,7 +101,9 @@ def skeleton(text: str) -> Any:
     parsed = jupytext.reads(text, fmt="py:percent")
     seen, cells = {}, []
     for cell in parsed.cells:
-        new = nbformat.from_dict({**cell, "metadata": {**cell.metadata}})
+        # jupytext keeps how many blank lines stood between two cells; a notebook has no use for it
+        metadata = {key: value for key, value in cell.metadata.items() if not key.startswith("lines_to_")}
+        new = nbformat.from_dict({**cell, "metadata": metadata})
         start = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
         seen[start] = seen.get(start, 0) + 1
         new.id = start if seen[start] == 1 else f"{start}-{seen[start]}"
@@ -182,9 +184,10 @@ def execute(nb: Any, *, cwd: Path, environment: dict[str, str], timeout: float =
         record_timing=False,
         coalesce_streams=True,
         on_cell_start=started,
+        extra_arguments=["--IPKernelApp.log_level=40"],  # else each kernel warns that it talks over TCP
     )
     try:
-        client.execute(env=environment)
+        client.execute(env=environment, cleanup_kc=True)  # the kernel ends whatever happens
     except CellExecutionError as error:
         traceback = without_colours(str(error.traceback))
         at = re.search(r"Cell In ?\[\d+\], line (\d+)", traceback)

@@ -52,9 +52,10 @@ def wrong(node: ast.FunctionDef, cell: str) -> str:
     given = node.args
     words = [argument.arg for argument in (*given.posonlyargs, *given.args)]
     words += [f"{argument.arg}={argument.arg}" for argument in given.kwonlyargs]
-    table = f"__import__('tests.concepts.mutants', fromlist=['MUTANTS']).MUTANTS[{node.name!r}][{mistake!r}]"
-    body = ast.parse(f"return {table}.function({', '.join(words)})").body
-    return ast.unparse(type(node)(**{**dict(ast.iter_fields(node)), "body": body}))
+    body = ast.parse(f"return _mutants[{node.name!r}][{mistake!r}].function({', '.join(words)})").body
+    function = type(node)(**{**dict(ast.iter_fields(node)), "body": body})
+    text = ast.unparse(ast.fix_missing_locations(function))
+    return f"from tests.concepts.mutants import MUTANTS as _mutants\n\n{text}"
 
 
 def _probe(source: str) -> Any:
@@ -63,15 +64,23 @@ def _probe(source: str) -> Any:
 
 def notebook_of(nb: Any, author: Callable[[ast.FunctionDef, str], str]) -> Any:
     """The cells that this learner runs, with probes around each check: is the name still the learner's function?"""
-    names = [node.name for _, cell in rules.code_cells(nb, "exercise") if (node := rules.exercise_function(cell))]
+    names = [
+        node.name for _, cell in rules.code_cells(nb, "exercise") if (node := rules.exercise_function(cell))
+    ]
     trains = sum(1 for _ in rules.code_cells(nb, "train"))
     cells = []
     if trains:
-        cells.append(_probe(f"from tests.notebooks import few_steps\n_made = few_steps.allow({MOST_STEPS}, {trains})"))
+        cells.append(
+            _probe(f"from tests.notebooks import few_steps\n_made = few_steps.allow({MOST_STEPS}, {trains})")
+        )
     for _, cell in rules.code_cells(nb, *ROLES):
         node = rules.exercise_function(cell) if rules.role(cell) == "exercise" else None
         source = author(node, cell.source) if node else cell.source
-        judged = [name for name in rules.checked_names(cell) if name in names] if rules.role(cell) == "check" else []
+        judged = (
+            [name for name in rules.checked_names(cell) if name in names]
+            if rules.role(cell) == "check"
+            else []
+        )
         if judged:
             cells.append(_probe(f"_mine = [{', '.join(judged)}]"))
         cells.append(nbformat.v4.new_code_cell(source, metadata={**cell.metadata, "judged": judged}))
@@ -109,7 +118,11 @@ def complaints(day: Day, author: Callable) -> list[str]:
         if author is right:
             if not kept:
                 found.append(f"the check of {name} turns the package's own function down: {said}")
-            found += [f"the check of {name} sees the mistake {one} where none is" for one in hints if hints[one] in said]
+            found += [
+                f"the check of {name} sees the mistake {one} where none is"
+                for one in hints
+                if hints[one] in said
+            ]
         elif kept:
             found.append(f"the check of {name} accepts {mistake or 'an unwritten exercise'}: {said}")
         elif mistake and hints[mistake] not in said:
