@@ -416,7 +416,7 @@ def tell_when_open(port, address):
         if not port_is_free(port):
             say(f"JupyterLab is open at {address}")
             say(
-                "It shows by itself where there is a browser; else open that address. Stop it here with Ctrl-C."
+                "It shows by itself where there is a browser; else open that address. Stop it here with Ctrl-C, twice."
             )
             return
 
@@ -658,14 +658,23 @@ def is_built(name):
     return (ROOT / path).is_file() and word in (ROOT / path).read_text(encoding="utf-8")
 
 
+def require_setting(name):
+    if name not in SETTINGS:
+        raise Stop("There is no setting {}. There are: {}.".format(name, ", ".join(SETTINGS)), 2)
+
+
+def settings_of_make(flags):
+    """The names of the settings on make's own command line, which reach this file as environment variables only."""
+    return re.findall(r"(?:^|(?<!\\)\s)([A-Z]+)=", flags.partition("-- ")[2])
+
+
 def read_words(words):
     """(target, settings NAME=value, the rest: words for the tool behind the target)"""
     target, rest, given = None, [], {}
     for word in words:
         name, equals, value = word.partition("=")
         if equals and re.fullmatch(r"[A-Z]+", name):
-            if name not in SETTINGS:
-                raise Stop("There is no setting {}. There are: {}.".format(name, ", ".join(SETTINGS)), 2)
+            require_setting(name)
             given[name] = value
         elif target is None:
             target = {"-h": "help", "--help": "help"}.get(word, word)
@@ -683,6 +692,9 @@ def read_words(words):
 def main(words):
     try:
         target, given, rest = read_words(words)
+        for name in settings_of_make(os.environ.get("MAKEFLAGS", "")):
+            if name != "PYTHON":
+                require_setting(name)
         GIVEN.update(given)
         if not is_built(target):
             raise Stop(f"`make {target}` is not built yet: {PARTS[target][0]} comes with a later part.")

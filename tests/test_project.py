@@ -597,3 +597,17 @@ def test_a_second_set_up_waits_for_the_first(make, monkeypatch, tmp_path, capsys
         with make.one_at_a_time(lock):
             assert len(waits) == 1
     assert "waiting for it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [("", []), ("w", []), (" -- ARGS=-k\\ gae PORT=1", ["ARGS", "PORT"]), ("s -- ARG=-kgae", ["ARG"])],
+)
+def test_settings_on_makes_own_command_line_are_seen(make, flags, names):
+    assert make.settings_of_make(flags) == names
+
+
+def test_a_misspelt_setting_of_make_is_refused(make, monkeypatch, capsys):
+    monkeypatch.setenv("MAKEFLAGS", " -- ARG=-kgae")
+    assert make.main(["help"]) == 2
+    assert "There is no setting ARG." in capsys.readouterr().err

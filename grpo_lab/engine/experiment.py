@@ -175,7 +175,12 @@ def _is_done(note: Path, identity: dict[str, Any]) -> bool:
 
 def _run_processes(jobs: list[Job], processes: int, quiet: bool) -> None:
     todo, running, failed = list(jobs), {}, []
-    bar = tqdm(total=sum(job.steps for job in jobs), unit="step", disable=quiet or not jobs, mininterval=1.0)
+    bar = tqdm(
+        total=sum(job.steps for job in jobs),
+        unit="step",
+        disable=True if quiet or not jobs else None,  # None: no bar into a file
+        mininterval=1.0,
+    )
     try:
         while todo or running:
             while todo and len(running) < processes:

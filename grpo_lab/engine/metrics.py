@@ -103,8 +103,10 @@ GLOSSARY = {
         "own tokens that went through a training forward so far, each time counted", "tokens", "-"
     ),
     "count/updates": Metric("optimiser steps of the policy so far", "updates", "-"),
-    "time/rollout": Metric("writing and judging the answers", "seconds", "-"),
-    "time/train": Metric("scoring and updates", "seconds", "-"),
+    "time/rollout": Metric(
+        "writing and judging the answers (not in the CSV; totals in the .json)", "seconds", "-"
+    ),
+    "time/train": Metric("scoring and updates (not in the CSV; totals in the .json)", "seconds", "-"),
 }
 
 
