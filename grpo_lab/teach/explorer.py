@@ -117,7 +117,9 @@ class Explorer:
         require(len(dials) > 0, "an Explorer needs at least one dial, G=whole(8, 1, 16) say.")
         for name, dial in dials.items():
             if not isinstance(dial, Dial):
-                raise TypeError(f"{name} must be a dial, whole(...) or number(...), got {type(dial).__name__}.")
+                raise TypeError(
+                    f"{name} must be a dial, whole(...) or number(...), got {type(dial).__name__}."
+                )
         self.draw, self.describe, self.question, self.dials = draw, describe, question, dict(dials)
         self.figure = blank(height)
         self.sliders = {name: _slider(name, dial) for name, dial in dials.items()}
@@ -158,7 +160,9 @@ class Explorer:
             if name not in self.dials:
                 raise KeyError(f"there is no dial {name!r}; there are {', '.join(self.dials)}")
             dial = self.dials[name]
-            require(dial.low <= value <= dial.high, f"{name} goes from {dial.low} to {dial.high}, got {value}.")
+            require(
+                dial.low <= value <= dial.high, f"{name} goes from {dial.low} to {dial.high}, got {value}."
+            )
         self._quiet = True
         try:
             for name, value in values.items():

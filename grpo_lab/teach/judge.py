@@ -30,6 +30,7 @@ class Probe(NamedTuple):
     tells          hint -> the wrong answer that the mistake gives here (numbers, NAN), or a function of (answer,
                    right) that recognises it
     slope          None: the result itself is asked for. A number: the gradient of the result's sum in that argument
+    pick           with slope: the gradient of this one entry of the result, instead of the sum
     about          said where the answer is wrong and no mistake is recognised
     within         largest distance that counts as equal, relative to the largest right number
     """
@@ -39,31 +40,38 @@ class Probe(NamedTuple):
     tells: dict[str, Any] = {}  # noqa: RUF012  never changed
     kwargs: dict[str, Any] = {}  # noqa: RUF012
     slope: int | None = None
+    pick: tuple[int, ...] | None = None
     about: str = ""
     within: float = 2e-5
 
 
 class Finding(NamedTuple):
-    """What is wrong: the hint or symptom in a sentence, the numbers behind it, whether a mistake was recognised."""
+    """What is wrong: a hint or a symptom in a sentence, the numbers behind it, and whether a mistake was recognised
+    (by a sign of it, or by its very numbers)."""
 
     sentence: str
     numbers: str
     named: bool
+    by_numbers: bool = False
 
 
 def judge(function: Callable, probes: Sequence[Probe]) -> Finding | None:
-    """None if the function answers every probe rightly; else the first mistake that is recognised, or the first miss.
+    """None if the function answers every probe rightly, else what is wrong at the first probe that it missed.
+
+    If no mistake is recognised there, a later probe may still recognise one, but only by its very numbers: a nan or an
+    error in a function that is wrong anyway says little.
 
     Raises: NotImplementedError if the function does.
     """
-    findings = []
+    first = None
     for probe in probes:
         finding = _ask(function, probe)
-        if finding is not None and finding.named:
+        if finding is None:
+            continue
+        if finding.by_numbers or (first is None and finding.named):
             return finding
-        if finding is not None:
-            findings.append(finding)
-    return findings[0] if findings else None
+        first = first or finding
+    return first
 
 
 def _ask(function: Callable, probe: Probe) -> Finding | None:
@@ -125,7 +133,9 @@ def _wrong_kind(answer: Any, probe: Probe) -> str:
     if answer.dtype == torch.bool or answer.is_complex():
         return f"Your result holds {answer.dtype}, but floating-point numbers are wanted. Where did they get lost?"
     if not answer.is_floating_point():
-        return f"Your result holds whole numbers ({answer.dtype}). Where were the digits after the point lost?"
+        return (
+            f"Your result holds whole numbers ({answer.dtype}). Where were the digits after the point lost?"
+        )
     wanted = tuple(_numbers(probe.right).shape) if probe.slope is None else None
     if wanted is not None and tuple(answer.shape) != wanted:
         return _shape_text(tuple(answer.shape), wanted)
@@ -156,11 +166,17 @@ def _judge_dict(answer: Any, probe: Probe, shown: str) -> Finding | None:
     return _compare(flat, listed, shown, names)
 
 
-def _judge_slope(answer: Tensor, argument: Tensor, probe: Probe, function: Callable, shown: str) -> Finding | None:
+def _judge_slope(
+    answer: Tensor, argument: Tensor, probe: Probe, function: Callable, shown: str
+) -> Finding | None:
     name = _parameter(function, probe.slope)
     slope = None
     if answer.requires_grad:
-        (slope,) = torch.autograd.grad(answer.sum(), argument, allow_unused=True)
+        target = answer.sum() if probe.pick is None else answer[probe.pick]
+        try:
+            (slope,) = torch.autograd.grad(target, argument, allow_unused=True)
+        except RuntimeError as error:
+            return Finding(f"The gradient of your result can't be taken: {error}", shown, True)
     slope = torch.zeros_like(argument) if slope is None else slope
     return _compare(slope, probe, shown, f" for the gradient in {name}")
 
@@ -173,13 +189,13 @@ def _compare(answer: Tensor, probe: Probe, shown: str, of: str) -> Finding | Non
     numbers = f"{shown}\n    yours{of}: {_text(answer, digits)}\n    right{of}: {_text(right, digits)}"
     for hint, tell in probe.tells.items():
         if _tells(answer, right, tell, probe.within):
-            return Finding(hint, numbers, True)
+            return Finding(hint, numbers, True, not (callable(tell) or isinstance(tell, str)))
     sentence = probe.about or _symptom(answer, right)
     return Finding(sentence, numbers, False)
 
 
 def _tells(answer: Tensor, right: Tensor, tell: Any, within: float) -> bool:
-    if tell == NAN if isinstance(tell, str) else False:
+    if isinstance(tell, str):  # NAN
         return bool(answer.isnan().any()) and not bool(right.isnan().any())
     if callable(tell):
         return bool(tell(answer.double(), right))
@@ -193,13 +209,14 @@ def _symptom(answer: Tensor, right: Tensor) -> str:
         return "There is a nan in your result. What was divided by 0, or multiplied by inf or nan?"
     if _close(answer, -right, 2e-5):
         return "Your numbers have the right size and the wrong sign. What is subtracted from what?"
+    kept = right != 0
+    factors = answer[kept] / right[kept]
+    if len(factors) and _close(answer, right * factors[0], 2e-5):
+        return f"Your numbers are the right ones times {float(factors[0]):.3g}. Where does that factor come from?"
     wrong = ~((answer - right).abs() <= 2e-5 * right.abs().amax().clamp(min=1))
     if right.dim() and not wrong.all():
-        first = tuple(int(i) for i in wrong.nonzero()[0])
-        return f"{int(wrong.sum())} of {wrong.numel()} numbers differ, the first at index {list(first)}."
-    ratio = answer / right
-    if right.abs().amin() > 0 and (ratio - ratio.flatten()[0]).abs().amax() < 1e-4:
-        return f"Your numbers are the right ones times {float(ratio.flatten()[0]):.3g}. Which factor is that?"
+        first = [int(i) for i in wrong.nonzero()[0]]
+        return f"{int(wrong.sum())} of {wrong.numel()} numbers differ, the first at index {first}."
     return "Your numbers are not the right ones. Do this example by hand: at which step do you part?"
 
 
@@ -213,7 +230,9 @@ def _fresh(argument: Any) -> Any:
 
 def _same(old: Any, new: Any) -> bool:
     if isinstance(old, Tensor):
-        return torch.equal(torch.nan_to_num(old.double(), 7.5e9), torch.nan_to_num(new.detach().double(), 7.5e9))
+        return torch.equal(
+            torch.nan_to_num(old.double(), 7.5e9), torch.nan_to_num(new.detach().double(), 7.5e9)
+        )
     if isinstance(old, list):
         return all(_same(a, b) for a, b in zip(old, new, strict=True))
     return True

@@ -22,8 +22,11 @@ def t_quantile(degrees: int) -> float:
     if degrees <= len(T_TABLE):
         return T_TABLE[degrees - 1]
     z = 1.959964
-    # The usual expansion around the normal; beyond 10 degrees it is right to two digits.
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    # The usual expansion around the normal quantile; beyond 10 degrees it is right to three digits.
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / degrees + second / degrees**2 + third / degrees**3
 
 
 def band(runs_SN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -197,7 +200,9 @@ def ratio_histogram(
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(1 / reach, reach)
-    ticks = (0.5, 0.7, 1, 1.4, 2) if reach < 4 else (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
+    ticks = (
+        (0.5, 0.7, 1, 1.4, 2) if reach < 4 else (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
+    )
     ticks = [t for t in ticks if 1 / reach <= t <= reach]
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
     ax.minorticks_off()
@@ -226,7 +231,11 @@ def advantage_histogram(advantages: Any, mask_BT: Any = None, *, title: str, bin
     edges = np.linspace(-reach, reach, bins + 1 - bins % 2 + 1)  # odd number of bins: 0 has one of its own
     figure = blank()
     ax = figure.subplots()
-    parts = ((values < 0, ORANGE, "//", "lowered"), (values == 0, GREY, "", "0"), (values > 0, BLUE, "", "raised"))
+    parts = (
+        (values < 0, ORANGE, "//", "lowered"),
+        (values == 0, GREY, "", "0"),
+        (values > 0, BLUE, "", "raised"),
+    )
     for chosen, colour, hatch, _ in parts:
         ax.hist(values[chosen], edges, color=colour, hatch=hatch, edgecolor="white", linewidth=0.3)
     for place, (chosen, colour, _, name) in zip((0.02, 0.5, 0.98), parts, strict=True):
@@ -246,7 +255,9 @@ def advantage_histogram(advantages: Any, mask_BT: Any = None, *, title: str, bin
 class TokenStrip:
     """Tokens in a row, each on the colour of its value and above its number: text, so it can be read aloud."""
 
-    def __init__(self, rows: Sequence[Sequence[str]], values: Sequence[Sequence[float]], *, title: str, digits: int):
+    def __init__(
+        self, rows: Sequence[Sequence[str]], values: Sequence[Sequence[float]], *, title: str, digits: int
+    ):
         self.rows, self.values, self.title, self.digits = rows, values, title, digits
         shown = [v for row in values for v in row if math.isfinite(v)]
         self.reach = max((abs(v) for v in shown), default=0.0) or 1.0
@@ -278,7 +289,7 @@ class TokenStrip:
         for row, values in zip(self.rows, self.values, strict=True):
             cells = [
                 f'<span style="{box};background-color:{self._colour(v)}">'
-                f"<code style=\"color:#000;background-color:transparent\">{html.escape(t) or '&nbsp;'}</code><br>"
+                f'<code style="color:#000;background-color:transparent">{html.escape(t) or "&nbsp;"}</code><br>'
                 f"<small>{self._number(v)}</small></span>"
                 for t, v in zip(row, values, strict=True)
             ]
@@ -286,7 +297,9 @@ class TokenStrip:
         return {"text/html": f"<p>{html.escape(self.reading)}</p>{''.join(out)}", "text/plain": repr(self)}
 
 
-def token_strip(tokens: Sequence, values: Any, mask_BT: Any = None, *, title: str, digits: int = 2) -> TokenStrip:
+def token_strip(
+    tokens: Sequence, values: Any, mask_BT: Any = None, *, title: str, digits: int = 2
+) -> TokenStrip:
     """Colour each token by a value (an advantage, a ratio minus 1, a log-probability) and write the number below.
 
     tokens    one list of texts, or one list a row

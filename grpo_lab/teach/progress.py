@@ -48,7 +48,9 @@ def record(kind: str, name: str, entry: dict[str, Any]) -> bool:
             state[kind][name] = entry
             _write(state)
     except Timeout:
-        _say_once(f"Your progress could not be noted: another notebook holds {path()} locked. The lesson goes on.")
+        _say_once(
+            f"Your progress could not be noted: another notebook holds {path()} locked. The lesson goes on."
+        )
         return False
     except (OSError, NotImplementedError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
@@ -162,7 +164,9 @@ def _write(state: dict[str, Any]) -> None:
     """Write beside and rename: a reader sees the old file or the new one, never half of it."""
     draft = path().with_name(f"progress.{os.getpid()}.new")
     try:
-        draft.write_text(json.dumps({"version": VERSION, **state}, indent=1, sort_keys=True), encoding="utf-8")
+        draft.write_text(
+            json.dumps({"version": VERSION, **state}, indent=1, sort_keys=True), encoding="utf-8"
+        )
         os.replace(draft, path())
     finally:
         with contextlib.suppress(OSError):
