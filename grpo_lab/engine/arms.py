@@ -35,8 +35,9 @@ class Arm:
     text: str | None = None
 
     def __post_init__(self):
+        require(isinstance(self.recipe, Recipe), f"an Arm needs a Recipe, grpo() say, not {self.recipe!r}")
         constant_lag(self.lag)
-        require_range("lr", self.lr, 0, float("inf"))
+        require_range("lr", self.lr, 0, float("inf"), high_open=True)
         require_count("batch_size", self.batch_size)
         require_range("temperature", self.temperature, 0, float("inf"), low_open=True)
         if self.max_grad_norm is not None:
@@ -73,6 +74,13 @@ def concept_functions() -> dict[str, Callable]:
     return found
 
 
+def require_label(label: str) -> None:
+    require(
+        bool(label) and all(c.isalnum() or c in "_-." for c in label),
+        f"the label {label!r} becomes a file name: letters, digits, '_', '-' and '.' only",
+    )
+
+
 def parse_arm(text: str, **defaults) -> tuple[str, Arm]:
     """(label, arm) of one arm as text; `defaults` are keys for it that the text doesn't set.
 
@@ -85,16 +93,14 @@ def parse_arm(text: str, **defaults) -> tuple[str, Arm]:
         name in makers, f"there is no arm {name!r}{_nearest(name, makers)}; the arms are {', '.join(makers)}"
     )
     label = label or name
-    require(
-        all(c.isalnum() or c in "_-." for c in label),
-        f"the label {label!r} becomes a file name: letters, digits, '_', '-' and '.' only",
-    )
-    settings = dict(defaults)
+    require_label(label)
+    named = {}
     for item in filter(None, tail.split(",")):
         key, equals, value = item.partition("=")
         require(bool(equals) and bool(value), f"{item!r} in arm {text!r} should be key=value")
-        settings[key.strip()] = parse_value(value.strip())
-    return label, _build(makers[name], settings, text)
+        require(key.strip() not in named, f"{key.strip()} stands twice in arm {text!r}")
+        named[key.strip()] = parse_value(value.strip())
+    return label, _build(makers[name], {**defaults, **named}, text)
 
 
 def parse_value(text: str) -> Any:
@@ -137,8 +143,9 @@ def _build(maker: Callable[..., Recipe], settings: dict[str, Any], text: str) ->
         wrong = [k for k in critic if k not in fields]
         require("critic" in known, f"arm {text!r} has no critic")
         require(not wrong, f"critic has no {wrong}; it has {', '.join(fields)}")
-        rest["critic"] = dataclasses.replace(keywords["critic"].default, **critic)
     try:
+        if critic:
+            rest["critic"] = dataclasses.replace(keywords["critic"].default, **critic)
         return Arm(recipe=maker(**rest), **own, text=text)
     except (ValueError, TypeError) as error:
         raise ValueError(f"arm {text!r}: {error}") from error

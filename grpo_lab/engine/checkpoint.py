@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -31,6 +32,8 @@ def save_run(run: Run, folder: Path | str, note: dict | None = None) -> None:
     """Write the run, and `note` beside it; what was in the folder before is replaced whole, or not at all."""
     folder = Path(folder)
     draft, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+    for launch in run.queue.launches:
+        require_plain(launch.prompts)
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     run.policy.save(draft / "policy")
@@ -117,6 +120,17 @@ def load_run(folder: Path | str, task: Task, *, device: str | torch.device = "au
         run.queue.put(Batch(prompts=prompts, turns=turns, temperature=launch["temperature"], **fields))
     run.queue = Queue(run.queue.launches)
     return run
+
+
+def require_plain(prompts: Sequence[Prompt]) -> None:
+    """Raise ValueError for a target that JSON would not bring back as it was: the judge would see another one."""
+    for prompt in prompts:
+        try:
+            same = json.loads(json.dumps(prompt.target)) == prompt.target
+        except TypeError:
+            same = False
+        text = f"the target of prompt {prompt.text!r} is no plain JSON: {prompt.target!r}; use lists and str keys"
+        require(same, text)
 
 
 def read_note(folder: Path | str) -> dict | None:

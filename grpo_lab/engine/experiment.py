@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 
 from grpo_lab import __version__
-from grpo_lab.engine.arms import Arm, parse_arm
+from grpo_lab.engine.arms import Arm, parse_arm, require_label
 from grpo_lab.engine.checkpoint import load_run, read_note, save_run
 from grpo_lab.engine.metrics import GLOSSARY
 from grpo_lab.engine.recipes import fingerprint
@@ -118,6 +118,9 @@ def experiment(
     if isinstance(arms, Mapping):
         require(not isinstance(task, str), "arms given as objects need a Task object too: task=Sort()")
         require(len(set(seeds)) == len(seeds), f"a seed stands twice in {seeds}")
+        for label, arm in arms.items():
+            require(isinstance(arm, Arm), f"arm {label!r} must be an Arm, as in Arm(grpo()), not {arm!r}")
+            require_label(label)
         _make_folder(out)
         return [
             _run_here(label, arm, task, s, steps, eval_every, out)
@@ -277,6 +280,7 @@ def _run_here(label: str, arm: Arm, task: Task, seed: int, steps: int, eval_ever
         "recipe": recipe,
         **numbers,
         "task": task.name,
+        "judge": hashlib.sha256(fingerprint(task).encode()).hexdigest()[:16],
         "seed": seed,
         "steps": steps,
     }

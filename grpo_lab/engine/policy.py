@@ -180,6 +180,12 @@ class Critic:
         nn.init.zeros_(self.head.bias)
         for name, parameter in self.body.named_parameters():
             parameter.requires_grad_(not any(part in name for part in frozen))
+        names = [name for name, _ in self.body.named_parameters()]
+        for part in frozen:
+            require(
+                any(part in name for name in names),
+                f"frozen={part!r} is part of no parameter's name; they are {', '.join(names[:6])} ...",
+            )
 
     def parameters(self) -> list[nn.Parameter]:
         """What is trained: everything but the frozen modules."""
@@ -297,7 +303,10 @@ def load_policy(source: Path | str, **arguments) -> Policy:
     try:
         with _no_bars():
             tokenizer = AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
-            model = AutoModelForCausalLM.from_pretrained(source, **{"dtype": torch.float32, **arguments})
+            model, found = AutoModelForCausalLM.from_pretrained(
+                source, output_loading_info=True, **{"dtype": torch.float32, **arguments}
+            )
+        require(not found["missing_keys"], f"the weights lack {sorted(found['missing_keys'])[:3]}")
         stated = folder / "grpo_lab.json"
         end_ids = json.loads(stated.read_text())["end_ids"] if stated.is_file() else None
     except Exception as error:  # safetensors, tokenizers, json and the hub each raise their own

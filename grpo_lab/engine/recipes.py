@@ -58,7 +58,7 @@ class CriticPlan:
     gamma, lam             discount and lambda of the advantages (gae reads them)
     lam_target             lambda of the critic's own target: 1 is the return itself (Monte Carlo)
     value_loss             (values_BT, returns_BT, mask_BT[, values_old_BT]) -> loss_BT
-    frozen                 parts of parameter names that are not trained, as in ("self_attn",)
+    frozen                 parts of parameter names that are not trained, as in ("attn",); text within the name counts
     bootstrap              True: an answer that was cut off goes on with the critic's value of its last state.
                            False: the limit is a rule of the task, and a cut-off answer has ended there
     """
@@ -74,12 +74,17 @@ class CriticPlan:
     bootstrap: bool = False
 
     def __post_init__(self):
-        require_range("critic lr", self.lr, 0, float("inf"))
+        require_range("critic lr", self.lr, 0, float("inf"), high_open=True)
         require_range("gamma", self.gamma, 0, 1)
         require_range("lam", self.lam, 0, 1)
         require_range("lam_target", self.lam_target, 0, 1)
         require_count("critic updates", self.updates)
         require_count("critic warmup", self.warmup, 0)
+        require(
+            not isinstance(self.frozen, str) and all(isinstance(part, str) for part in self.frozen),
+            f"frozen is a tuple of parts of parameter names, ('attn',) say, not {self.frozen!r}",
+        )
+        object.__setattr__(self, "frozen", tuple(self.frozen))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +97,8 @@ class Recipe:
     weight         fields -> a factor on policy_loss, (B, T), or None
     kl             fields -> kl_BT, added to the loss; kl_in_reward: the same, subtracted from the reward
     aggregate      mask_BT -> weights_BT, on the whole minibatch, before dead rows are left out
-    keep           fields -> bool (B,), rows to keep at all (they are gone from every denominator), or None
+    keep           fields -> bool (B,): which rows to learn from, or None for all. The others are gone from every
+                   denominator, but were counted in the advantages and the metrics of the batch
     group_size, epochs, minibatches   minibatches are whole groups
     critic         a CriticPlan, or None
     """
@@ -188,22 +194,42 @@ def call(function: Callable, fields: dict[str, Any]) -> Any:
     return function(**{name: fields[name] for name in wanted(function) if name in fields})
 
 
-def fingerprint(value: Any) -> str:
-    """Text that changes when a function does: its name, source, bound keywords and what it closes over."""
+def fingerprint(value: Any, seen: frozenset[int] = frozenset()) -> str:
+    """Text that changes when a function does: its source, bound keywords, what it closes over, and the functions and
+    plain numbers of its own module that it uses. Objects count by their class and attributes."""
+    if id(value) in seen:
+        return "above"
+    seen = seen | {id(value)}
     if isinstance(value, functools.partial):
-        bound = [(name, fingerprint(v)) for name, v in sorted(value.keywords.items())]
-        return f"partial({fingerprint(value.func)}, {[fingerprint(v) for v in value.args]}, {bound})"
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return str([(f.name, fingerprint(getattr(value, f.name))) for f in dataclasses.fields(value)])
-    if not inspect.isfunction(value):
+        bound = [(name, fingerprint(v, seen)) for name, v in sorted(value.keywords.items())]
+        return (
+            f"partial({fingerprint(value.func, seen)}, {[fingerprint(v, seen) for v in value.args]}, {bound})"
+        )
+    if inspect.isfunction(value):
+        closed = [fingerprint(cell.cell_contents, seen) for cell in value.__closure__ or ()]
+        defaults = [fingerprint(v, seen) for v in (value.__defaults__, value.__kwdefaults__)]
+        used = [(n, value.__globals__[n]) for n in value.__code__.co_names if n in value.__globals__]
+        plain = (bool, int, float, str)
+        used = [
+            (name, fingerprint(v, seen))
+            for name, v in used
+            if isinstance(v, plain) or (inspect.isfunction(v) and v.__module__ == value.__module__)
+        ]
+        return f"{value.__qualname__} {_source(value)} {defaults} {closed} {used}"
+    if isinstance(value, (list, tuple)):
+        return str([fingerprint(v, seen) for v in value])
+    if isinstance(value, type) or not hasattr(value, "__dict__"):
         return repr(value)
+    attributes = [(name, fingerprint(v, seen)) for name, v in sorted(vars(value).items())]
+    return f"{type(value).__qualname__} {_source(type(value))} {attributes}"
+
+
+def _source(value: Any) -> str:
     try:
-        source = inspect.getsource(value)
+        return inspect.getsource(value)
     except (OSError, TypeError):  # typed at a prompt, or made by exec
-        source = value.__code__.co_code.hex() + repr(value.__code__.co_consts)
-    closed = [fingerprint(cell.cell_contents) for cell in value.__closure__ or ()]
-    defaults = fingerprint(value.__defaults__), fingerprint(value.__kwdefaults__)
-    return f"{value.__qualname__} {source} {defaults} {closed}"
+        code = getattr(value, "__code__", None)
+        return code.co_code.hex() + repr(code.co_consts) if code else repr(value)
 
 
 def bind(function: Callable, **hyperparameters) -> Callable:
@@ -224,7 +250,7 @@ def bind(function: Callable, **hyperparameters) -> Callable:
 def clip(
     policy_loss: Callable, eps_low: float | None, eps_high: float | None, delta: float | None
 ) -> Callable:
-    """A policy loss with its bounds 1 - eps_low, 1 + eps_high and delta fixed; None leaves one out.
+    """A policy loss with its bounds 1 - eps_low, 1 + eps_high and delta fixed. None: that bound is off.
 
     Raises: ValueError for a bound out of its range: here, and not after minutes of warm start.
     """
@@ -234,7 +260,14 @@ def clip(
         require_range("eps_high", eps_high, 0, float("inf"))
     if delta is not None:
         require_range("delta", delta, 1 + (eps_high or 0), float("inf"), low_open=True)
-    return bind(policy_loss, eps_low=eps_low, eps_high=eps_high, delta=delta)
+    # None reaches a function that has the parameter as "off" (a ratio is never below 1 - 1 = 0), and is no reason to
+    # complain about one that lacks it.
+    has = wanted(policy_loss)
+    off = {name: value for name, value in (("eps_low", 1.0), ("eps_high", float("inf"))) if name in has}
+    given = {"eps_low": eps_low, "eps_high": eps_high, "delta": delta}
+    return bind(
+        policy_loss, **{name: off.get(name) if value is None else value for name, value in given.items()}
+    )
 
 
 def whitened(advantage: Callable) -> Callable:
@@ -380,28 +413,33 @@ def bind_if_there(function: Callable, **hyperparameters) -> Callable:
 
 
 def loss_ignores_zero_advantage(recipe: Recipe) -> bool:
-    """Whether a row whose advantages are all 0 adds nothing to the gradient, so that it may be left out.
+    """Whether a row whose advantages are all 0 may be left out: it gets no gradient and changes that of no other row.
 
-    Tried, not assumed: a learner's loss may be anything. A KL term in the loss always pulls, dead group or not.
+    Tried at each step on two made-up rows, not assumed: a learner's loss may be anything. Where it takes a field that
+    can't be made up here the answer is no. A KL term in the loss always pulls, dead group or not.
     """
-    return recipe.kl is None and _zero_at_zero(recipe.policy_loss, recipe.weight)
+    if recipe.kl is not None:
+        return False
+    functions = [f for f in (recipe.policy_loss, recipe.weight) if f is not None]
+    fields = ("logp_BT", "ratio_BT", "mask_BT", "advantages_BT")
+    if any(
+        name in SLOT_FIELDS["policy_loss"] and name not in fields for f in functions for name in wanted(f)
+    ):
+        return False
+    alive, dead = [0.7, -1.3, 0.4, -0.2, 1.1], [0.0] * 5
 
+    def slopes(advantages: list[list[float]]) -> Tensor | None:
+        logp_BT = torch.tensor([[-0.1, -0.7, -1.5, -3.0, -6.0]] * len(advantages), requires_grad=True)
+        offset_T = torch.tensor([0.0, 0.5, -0.5, 2.0, -2.0])
+        ratio_BT = (logp_BT - logp_BT.detach() + offset_T).exp()
+        mask_BT = torch.ones_like(logp_BT, dtype=torch.bool)
+        given = dict(zip(fields, (logp_BT, ratio_BT, mask_BT, torch.tensor(advantages)), strict=True))
+        losses = [call(f, given) for f in functions]
+        if not all(isinstance(loss, Tensor) and loss.shape == logp_BT.shape for loss in losses):
+            return None  # the trainer will say what is wrong with it
+        loss = torch.stack(losses).prod(0).sum()
+        return torch.autograd.grad(loss, logp_BT)[0] if loss.requires_grad else torch.zeros_like(logp_BT)
 
-@functools.lru_cache(maxsize=128)
-def _zero_at_zero(policy_loss: Callable, weight: Callable | None) -> bool:
     with torch.enable_grad():
-        logp_BT = torch.tensor([[-0.1, -0.7, -1.5, -3.0, -6.0]], requires_grad=True)
-        offset = torch.tensor([[0.0, 0.5, -0.5, 2.0, -2.0]])
-        mask_BT = torch.ones_like(offset, dtype=torch.bool)
-        ratio_BT = (logp_BT - logp_BT.detach() + offset).exp()
-        fields = {
-            "logp_BT": logp_BT,
-            "ratio_BT": ratio_BT,
-            "mask_BT": mask_BT,
-            "advantages_BT": torch.zeros_like(offset),
-        }
-        if not set(wanted(policy_loss, required=True)) <= fields.keys():
-            return False
-        loss = call(policy_loss, fields).sum()
-        gradient = torch.autograd.grad(loss, logp_BT)[0] if loss.requires_grad else torch.zeros_like(offset)
-    return bool((gradient == 0).all())
+        together, alone = slopes([alive, dead]), slopes([alive])
+    return together is not None and not together[1].any() and torch.equal(together[0], alone[0])

@@ -75,6 +75,13 @@ def rollout(
         )
         noise_BT = noise_BT.to(policy.device)
     writer = _Writer(policy, task, prompts, group_size, noise_BT, temperature)
+    limit = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
+    longest = writer.ids_PL.shape[1] + columns
+    require(
+        limit is None or longest <= limit,
+        f"a prompt of {writer.ids_PL.shape[1]} tokens and an answer of up to {columns} make {longest}; the model has "
+        f"positions for {limit}",
+    )
     with torch.inference_mode():
         for turn in range(task.max_turns):
             writer.write_turn(turn)

@@ -76,6 +76,18 @@ def integer(low: int, high: int, generator: torch.Generator) -> int:
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
+def rewards_of(task: Task, prompt: Prompt, turns: Sequence[str]) -> list[float]:
+    """What the judge gave, one number a turn. Raises: ValueError that names task and prompt for anything else."""
+    reward = task.reward(prompt, list(turns))
+    each = list(reward) if isinstance(reward, (list, tuple)) else [0.0] * (len(turns) - 1) + [reward]
+    require(
+        len(each) == len(turns) and all(isinstance(value, (int, float)) for value in each),
+        f"task {task.name} gave {len(each)} rewards for the {len(turns)} turns of {prompt.text!r}: {reward!r}; "
+        "return one float, or a list with one a turn",
+    )
+    return [float(value) for value in each]
+
+
 class OneTurn:
     """The shared part of single-turn tasks: draw until the split fits; the episode ends after the first answer."""
 
@@ -363,14 +375,15 @@ class Online(Wrapped):
             split != "train" or n <= left,
             f"{self.name} has {left} fresh prompts left and {n} were asked for; take more digits or fewer steps",
         )
-        prompts = []
+        prompts, new = [], set()
         while len(prompts) < n:
             (prompt,) = self.task.prompts(1, generator=generator, split=split)
-            if split == "train" and prompt.text in self.seen:
+            if split == "train" and (prompt.text in self.seen or prompt.text in new):
                 continue
-            if split == "train":
-                self.seen.add(prompt.text)
+            new.add(prompt.text)
             prompts.append(self._as_wanted(prompt, step))
+        if split == "train":  # at the end: an interrupt on the way has used up nothing
+            self.seen |= new
         return prompts
 
     def _as_wanted(self, prompt: Prompt, step: int) -> Prompt:

@@ -39,7 +39,7 @@ from grpo_lab.engine.recipes import (
 )
 from grpo_lab.engine.rollout import rollout, row_noise
 from grpo_lab.engine.staleness import Arrivals, Queue, lag
-from grpo_lab.engine.tasks import Task
+from grpo_lab.engine.tasks import Task, rewards_of
 from grpo_lab.guard import require, require_count, require_range
 
 EVAL_PROMPTS = 2000
@@ -101,7 +101,7 @@ def start(
     """
     require_count("seed", seed, 0)
     require_count("batch_size", batch_size)
-    require_range("lr", lr, 0, float("inf"))
+    require_range("lr", lr, 0, float("inf"), high_open=True)
     require_range("temperature", temperature, 0, float("inf"), low_open=True)
     if max_grad_norm is not None:
         require_range("max_grad_norm", max_grad_norm, 0, float("inf"), low_open=True)
@@ -145,6 +145,11 @@ def step(
     sampler   from the policy, the one that writes the answers (rounded weights, say); None: the policy itself
     Raises: ValueError for a recipe that doesn't fit the run; NonFiniteError, with step, recipe and tensor named.
     """
+    require(
+        isinstance(recipe, Recipe),
+        f"step takes a Recipe, not {recipe!r}" + ("; call it: grpo()" if callable(recipe) else ""),
+    )
+    require(callable(arrivals), f"arrivals must be a function such as lag(4), not {arrivals!r}")
     require(
         run.batch_size % recipe.group_size == 0,
         f"a batch of {run.batch_size} answers can't be cut into groups of {recipe.group_size}; "
@@ -211,6 +216,10 @@ class _Draft:
                 plan.start, generator=self.generators["prompts"], split="train", step=run.version
             )
             self.fresh_prompts = prompts
+            require(
+                len(prompts) == plan.start,
+                f"task {run.task.name} gave {len(prompts)} prompts and {plan.start} were asked for",
+            )
             launch = rollout(
                 sampler(run.policy) if sampler else run.policy,
                 run.task,
@@ -223,6 +232,7 @@ class _Draft:
                 version=run.version,
                 tickets=tickets,
             )
+            self.check_finite("logp_rollout_BT", launch.logp_rollout_BT)
             self.queue.put(launch)
             self.next_ticket += plan.start
             self.counters["rollouts"] += len(launch)
@@ -245,13 +255,7 @@ class _Draft:
         rewards = torch.zeros(len(batch), self.run.task.max_turns, dtype=batch.logp_rollout_BT.dtype)
         for b, (turns, p) in enumerate(zip(batch.turns, batch.prompt_B.tolist(), strict=True)):
             prompt = batch.prompts[p]
-            reward = self.run.task.reward(prompt, list(turns))
-            each = list(reward) if isinstance(reward, (list, tuple)) else [0.0] * (len(turns) - 1) + [reward]
-            require(
-                len(each) == len(turns),
-                f"task {self.run.task.name} gave {len(each)} rewards for the {len(turns)} turns of {prompt.text!r}; "
-                "return one float, or a list with one a turn",
-            )
+            each = rewards_of(self.run.task, prompt, turns)
             for turn, value in enumerate(each):
                 if not math.isfinite(value):
                     raise NonFiniteError(
@@ -260,7 +264,7 @@ class _Draft:
                         "The run is as it was before this step"
                     )
                 if value:
-                    rewards[b, turn] = float(value)
+                    rewards[b, turn] = value
         rewards = rewards.to(batch.mask_BT.device)
         rewards_BT = torch.zeros_like(batch.logp_rollout_BT)
         place_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
@@ -299,11 +303,6 @@ class _Draft:
 
     def advantages(self, batch: Batch) -> Batch:
         recipe = self.recipe
-        if recipe.keep is not None:
-            kept_B = call(recipe.keep, self.fields(batch))
-            self.check_slot("keep", recipe.keep, kept_B, batch.prompt_B.shape)
-            require(bool(kept_B.any()), f"keep={name_of(recipe.keep)} kept no row of step {self.run.version}")
-            batch = batch.rows(torch.nonzero(kept_B).squeeze(1))
         penalty_BT = None
         if recipe.kl_in_reward is not None:
             penalty_BT = recipe.kl_coef * call(
@@ -344,6 +343,19 @@ class _Draft:
             returns_BT = (target_BT + batch.values_BT).where(batch.mask_BT, 0.0)
         batch = batch.replace(advantages_BT=advantages_BT, returns_BT=returns_BT)
         self.describe(batch)
+        if recipe.keep is not None:
+            kept_B = call(recipe.keep, self.fields(batch))
+            self.check_slot("keep", recipe.keep, kept_B, batch.prompt_B.shape)
+            require(
+                kept_B.dtype == torch.bool,
+                f"keep={name_of(recipe.keep)} must return bools, not {kept_B.dtype}",
+            )
+            require(bool(kept_B.any()), f"keep={name_of(recipe.keep)} kept no row of step {self.run.version}")
+            batch = batch.rows(torch.nonzero(kept_B).squeeze(1))
+            require(
+                len(batch.prompts) >= recipe.minibatches,
+                f"keep={name_of(recipe.keep)} left {len(batch.prompts)} prompts for {recipe.minibatches} minibatches",
+            )
         return batch
 
     def update_critic(self, batch: Batch) -> None:
@@ -377,6 +389,7 @@ class _Draft:
     def update_policy(self, batch: Batch) -> None:
         run, recipe = self.run, self.recipe
         self.save(run.policy.parameters(), run.optimizer)
+        require_range("run.lr", run.lr, 0, float("inf"), high_open=True)
         for group in run.optimizer.param_groups:
             group["lr"] = run.lr
         seen = _Seen()
@@ -384,9 +397,9 @@ class _Draft:
             for minibatch in self.minibatches(batch):
                 self.update_once(minibatch, seen)
         self.metrics.update(seen.metrics(run.max_grad_norm))
-        self.metrics["optim/update_norm"] = float(
-            parameter_change(self.saved[-1].weights, run.policy.parameters())
-        )
+        moved = parameter_change(self.saved[-1].weights, run.policy.parameters())
+        self.check_finite("the change of the weights", moved)
+        self.metrics["optim/update_norm"] = float(moved)
         self.metrics["optim/lr"] = run.lr
 
     def update_once(self, minibatch: Batch, seen: "_Seen") -> None:
@@ -658,8 +671,8 @@ def train(
     recipe: Recipe,
     *,
     steps: int,
-    seed: int = 0,
-    lr: float = 3e-4,
+    seed: int | None = None,
+    lr: float | None = None,
     arrivals: Arrivals = lag(0),
     sampler: Callable[[Policy], Policy] | None = None,
     eval_every: int | None = 20,
@@ -670,12 +683,20 @@ def train(
 
     Goes on until the policy has had `steps` updates, those of a `run` handed in included; batches on which only the
     critic learns come on top and carry the same `step`. Evaluates at step 0, every `eval_every` updates and at the end
-    (None: never). After an interrupt, call it again with the same `run` to go on. Other keywords go to `start`.
+    (None: never). After an interrupt, call it again with the same `run` to go on: so make the run with `start` where
+    you may want to. seed (default 0), lr (default 3e-4) and other keywords go to `start`, and not beside a `run`.
     """
     require_count("steps", steps, 0)
     if run is None:
-        run = start(policy, task, seed=seed, lr=lr, **start_arguments)
+        run = start(policy, task, seed=seed or 0, lr=3e-4 if lr is None else lr, **start_arguments)
+    else:
+        given = [name for name, value in (("seed", seed), ("lr", lr)) if value is not None] + list(
+            start_arguments
+        )
+        require(not given, f"{given} belong to `start`, and this run has started; set run.lr, say, instead")
     require(run.policy is policy, "`run` trains another policy than the one given; pass run.policy")
+    require(run.task is task, "`run` plays another task than the one given; pass run.task")
+    require(run.version <= steps, f"the run has had {run.version} updates already, more than steps={steps}")
     if eval_every is not None:
         require_count("eval_every", eval_every)
 
@@ -717,9 +738,7 @@ def evaluate(
         tickets = range(first, first + len(part))
         noise_BT = None if greedy else row_noise(EVAL_SEED, tickets, 1, task.max_turns * task.max_tokens)
         batch = rollout(policy, task, part, group_size=1, noise_BT=noise_BT)
-        for prompt, turns in zip(part, batch.turns, strict=True):
-            reward = task.reward(prompt, list(turns))
-            rewards.append(sum(reward) if isinstance(reward, (list, tuple)) else reward)
+        rewards += [sum(rewards_of(task, p, turns)) for p, turns in zip(part, batch.turns, strict=True)]
     return sum(rewards) / n
 
 

@@ -18,7 +18,7 @@ from grpo_lab.concepts.aggregate import token_mean, weighted_sum
 from grpo_lab.engine.batch import Batch
 from grpo_lab.engine.policy import Policy, build_policy, load_policy
 from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Prompt, Task, Wrapped
+from grpo_lab.engine.tasks import Prompt, Task, Wrapped, rewards_of
 from grpo_lab.engine.train import adamw
 from grpo_lab.guard import require
 
@@ -50,11 +50,26 @@ def warm_start(task: Task, preset: str = "S", *, seed: int, target: tuple[float,
     name = f"{task.name}-{preset}-seed{seed}" + ("" if target == TARGET else f"-{target[0]}-{target[1]}")
     for place in (DATA / "warm_starts" / name, home() / "warm_starts" / name):
         if place.is_dir() and any(place.iterdir()):
-            return load_policy(place)
+            return _checked(load_policy(place), task, place)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"the cache {home()} can't be made ({error}); set GRPO_LAB_HOME to another folder"
+        ) from error
     policy, note = make_warm_start(task, preset, seed=seed, target=target)
-    place.parent.mkdir(parents=True, exist_ok=True)
     save_whole(policy, place, note)
     return load_policy(place)  # what is cached and what is fresh must be the same object in the same state
+
+
+def _checked(policy: Policy, task: Task, place: Path) -> Policy:
+    known, needed = set(policy.tokenizer.get_vocab()), set(task.alphabet)
+    require(
+        needed <= known,
+        f"{place} was made for another task that is called {task.name} too: it lacks {sorted(needed - known)}. "
+        "Give your task a name of its own",
+    )
+    return policy
 
 
 def save_whole(policy: Policy, folder: Path, note: dict) -> None:
@@ -144,8 +159,9 @@ def _state(policy: Policy, optimizer, generator: torch.Generator, batches: int) 
 def _pass_rate(policy: Policy, task: Task, probe: Sequence[Prompt], seed: int) -> float:
     noise_BT = row_noise(seed, range(len(probe)), 1, task.max_turns * task.max_tokens)
     batch = rollout(policy, task, probe, group_size=1, noise_BT=noise_BT)
-    rewards = [task.reward(prompt, list(turns)) for prompt, turns in zip(probe, batch.turns, strict=True)]
-    return sum(sum(r) if isinstance(r, (list, tuple)) else r for r in rewards) / len(probe)
+    return sum(sum(rewards_of(task, p, turns)) for p, turns in zip(probe, batch.turns, strict=True)) / len(
+        probe
+    )
 
 
 def supervised_update(

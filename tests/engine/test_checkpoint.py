@@ -118,3 +118,16 @@ def test_weights_on_disk_are_those_of_the_run(tmp_path):
     save_run(run, tmp_path / "c")
     loaded = load_run(tmp_path / "c", Digits(3), device="cpu")
     assert all(torch.equal(a, b) for a, b in zip(weights(run), weights(loaded), strict=True))
+
+
+def test_a_target_that_json_would_change_is_refused_before_it_is_written(tmp_path):
+    class Tuples(Digits):
+        def draw(self, generator):
+            prompt = super().draw(generator)
+            return type(prompt)(prompt.text, (1, 2))
+
+    run = small_run(Tuples(3), dtype=torch.float32)
+    step(run, grpo(), arrivals=lag(1))
+    with pytest.raises(ValueError, match="is no plain JSON: \\(1, 2\\); use lists"):
+        save_run(run, tmp_path / "c")
+    assert not (tmp_path / "c").exists()

@@ -554,3 +554,16 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="disk"):
             module.write_whole(path, "new\n")
     assert path.read_text() == "old\n" and [p.name for p in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_a_recorded_curve_is_not_taken_for_that_of_another_judge(tmp_path, small_evaluation):
+    here(tmp_path, task=Tree((0.0, 0.0, 0.0, 1.0)), steps=2)
+    with pytest.raises(ValueError, match="is of another run"):
+        here(tmp_path, task=Tree((1.0, 1.0, 1.0, 1.0)), steps=2)
+
+
+def test_arms_that_are_no_arms_and_labels_that_are_no_file_names_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"must be an Arm, as in Arm\(grpo\(\)\)"):
+        here(tmp_path, arms={"mine": grpo()})
+    with pytest.raises(ValueError, match="'a/b' becomes a file name"):
+        here(tmp_path, arms={"a/b": Arm(recipe_for_tests(), **SMALL)})

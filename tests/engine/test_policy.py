@@ -199,3 +199,14 @@ def test_a_policy_without_an_end_token_is_refused():
     policy.tokenizer.eos_token = None
     with pytest.raises(ValueError, match="no end token"):
         Policy(policy.model, policy.tokenizer)
+
+
+def test_weights_with_a_tensor_missing_are_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    small_policy(dtype=torch.float32).save(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"the weights lack \['model.norm.weight'\]"):
+        load_policy(tmp_path)

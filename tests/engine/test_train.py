@@ -699,3 +699,119 @@ def test_evaluation_asks_held_out_prompts_at_fixed_noise(monkeypatch):
     run.task.prompts = lambda n, **k: asked.append(k["split"]) or real(n, **k)
     list(train(run.policy, run.task, grpo(), steps=2, run=run, eval_every=1))
     assert asked == ["held_out", "train", "held_out", "train", "held_out", "held_out"]
+
+
+# ---- what was once silently wrong
+
+
+class Pays(Sort):
+    """Every answer is paid the same."""
+
+    def reward(self, prompt, turns):
+        return 1.0
+
+
+def extra_field(ratio_BT, advantages_BT, tokens_BT=None, logp_BT=None):
+    loss_BT = -ratio_BT * advantages_BT
+    return loss_BT if tokens_BT is None else loss_BT + 0.5 * logp_BT
+
+
+def paid_for_nothing(ratio_BT, advantages_BT, logp_BT):
+    return -ratio_BT * advantages_BT + 0.5 * logp_BT
+
+
+@pytest.mark.parametrize("loss", [extra_field, paid_for_nothing])
+def test_a_loss_that_pulls_without_an_advantage_keeps_its_dead_rows(loss):
+    metrics = step(small_run(Pays(3)), grpo(policy_loss=loss, **UNCLIPPED))
+    assert metrics["batch/trained_frac"] == 1 and metrics["optim/grad_norm"] > 1e-3
+
+
+def test_a_weight_that_pulls_and_a_loss_that_mixes_rows_keep_their_dead_rows():
+    def constant(ratio_BT, advantages_BT):
+        return -ratio_BT.detach() * advantages_BT + 1.0
+
+    def mixing(ratio_BT, advantages_BT):
+        return -ratio_BT * (advantages_BT - advantages_BT.mean())
+
+    weighted = grpo(policy_loss=constant, weight=lambda logp_BT: logp_BT.exp(), **UNCLIPPED)
+    assert step(small_run(Pays(3)), weighted)["optim/grad_norm"] > 1e-3
+    metrics = step(small_run(), grpo(policy_loss=mixing, group_size=2, **UNCLIPPED))
+    assert metrics["group/zero_variance_frac"] > 0 and metrics["batch/trained_frac"] == 1
+
+
+def test_bounds_of_none_are_off_and_not_the_defaults():
+    loss = grpo(eps_low=None, eps_high=None).policy_loss
+    ratio_BT, advantages_BT = torch.tensor([[2.0, 0.1]]), torch.tensor([[1.0, -1.0]])
+    torch.testing.assert_close(
+        loss(ratio_BT=ratio_BT, advantages_BT=advantages_BT), torch.tensor([[-2.0, 0.1]])
+    )
+
+
+def test_keeping_single_rows_leaves_advantages_and_metrics_those_of_whole_groups():
+    dropped = lambda rewards_B: torch.arange(len(rewards_B)) % 8 != 0  # noqa: E731
+    whole, part = step(small_run(), grpo()), step(small_run(), grpo(keep=dropped))
+    for name in ("reward/mean", "group/zero_variance_frac", "group/reward_std"):
+        assert whole[name] == part[name]
+    with pytest.raises(ValueError, match="keep=<lambda> left 1 prompts for 2 minibatches"):
+        step(small_run(), grpo(minibatches=2, keep=lambda prompt_B: prompt_B == 0))
+
+
+def test_weights_that_are_not_finite_never_count_as_a_step():
+    run = small_run()
+    before = fingerprint(run)
+    run.lr = 1e308
+    with pytest.raises(NonFiniteError, match="the change of the weights|is not finite"):
+        step(run, grpo())
+    run.lr = 1e-3
+    assert unchanged(before, fingerprint(run))
+    with torch.no_grad():
+        run.policy.parameters()[0].fill_(float("nan"))
+    with pytest.raises(NonFiniteError, match="logp_rollout_BT is not finite"):
+        step(run, grpo())
+
+
+def test_a_run_goes_on_only_as_what_it_is():
+    run = after_steps(grpo(), 2)
+    with pytest.raises(ValueError, match=r"\['lr', 'batch_size'\] belong to `start`"):
+        next(train(run.policy, run.task, grpo(), steps=3, run=run, lr=9.0, batch_size=8))
+    with pytest.raises(ValueError, match="plays another task"):
+        next(train(run.policy, Digits(3), grpo(), steps=3, run=run))
+    with pytest.raises(ValueError, match="has had 2 updates already"):
+        next(train(run.policy, run.task, grpo(), steps=1, run=run))
+
+
+@pytest.mark.parametrize("reward", [None, "1", [1.0, "x"], 1j])
+def test_a_reward_that_is_no_number_is_named_in_training_and_in_evaluation(reward):
+    class Broken(Sort):
+        def reward(self, prompt, turns):
+            return reward
+
+    run = small_run(Broken(3))
+    with pytest.raises(ValueError, match="task sort3 gave . rewards for the 1 turns of"):
+        step(run, grpo())
+    with pytest.raises(ValueError, match="task sort3 gave . rewards for the 1 turns of"):
+        train_module.evaluate(run.policy, run.task, n=2)
+
+
+def test_what_is_no_recipe_and_no_arrivals_says_what_was_wanted():
+    with pytest.raises(ValueError, match=r"takes a Recipe.*call it: grpo\(\)"):
+        step(small_run(), grpo)
+    with pytest.raises(ValueError, match=r"such as lag\(4\), not 4"):
+        step(small_run(), grpo(), arrivals=4)
+
+
+def test_a_frozen_part_that_no_parameter_has_is_refused():
+    with pytest.raises(ValueError, match="frozen='mixer' is part of no parameter's name"):
+        step(small_run(), ppo(critic=CriticPlan(frozen=("mixer",))))
+    with pytest.raises(ValueError, match="frozen is a tuple of parts"):
+        CriticPlan(frozen="attn")
+    assert CriticPlan(frozen=["attn"]).frozen == ("attn",)
+
+
+def test_a_prompt_that_is_too_long_for_the_model_is_refused():
+    run = small_run(Sort(30))
+    run.policy.model.config.max_position_embeddings = 40
+    with pytest.raises(
+        ValueError, match="31 tokens and an answer of up to 31 make 62; the model has positions for 40"
+    ):
+        step(run, grpo())

@@ -320,3 +320,22 @@ def test_the_reply_after_the_last_turn_is_not_shown():
     wrong = task.symbols[prompt.target["secret"] - 1]
     batch = demonstration_batch(policy, task, [prompt], [[wrong]])
     assert batch.tokens_BT.tolist() == [[*policy.encode_text(wrong), policy.end_ids[0]]]
+
+
+def test_a_task_that_borrows_a_name_and_not_the_alphabet_is_refused(tmp_path, monkeypatch):
+    class Letters(Sort):
+        alphabet = "abc="
+
+    monkeypatch.setenv("GRPO_LAB_HOME", str(tmp_path))
+    build_policy(Sort(1), "XS").save(tmp_path / "warm_starts" / "sort1-XS-seed0")
+    with pytest.raises(
+        ValueError, match=r"another task that is called sort1 too: it lacks \['a', 'b', 'c'\]"
+    ):
+        warm_start(Letters(1), "XS", seed=0)
+
+
+def test_a_cache_that_cannot_be_made_is_said_before_anything_is_trained(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GRPO_LAB_HOME", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="can't be made .* set GRPO_LAB_HOME"):
+        warm_start(Sort(5), "XS", seed=3)
