@@ -270,7 +270,7 @@ def build_policy(task: Task, preset: str = "S", *, seed: int = 0) -> Policy:
         bos_token_id=None,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU too
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     return Policy(model, tokenizer)
 
