@@ -5,11 +5,11 @@ import tomllib
 import pytest
 
 from grpo_lab.engine.arms import parse_arm
-from grpo_lab.engine.experiment import FIRST, read_curve
+from grpo_lab.engine.experiment import FIRST, read_curve, start_arm
 from grpo_lab.engine.staleness import lag
 from grpo_lab.engine.tasks import named_task
-from grpo_lab.engine.train import start, train
-from grpo_lab.engine.warm_start import DATA, warm_start
+from grpo_lab.engine.train import train
+from grpo_lab.engine.warm_start import DATA
 
 MATRIX = tomllib.loads((DATA / "curves" / "experiments.toml").read_text(encoding="utf-8"))
 RECORDED = [
@@ -26,16 +26,7 @@ def test_the_first_five_steps_come_out_again(name, text):
     label, arm = parse_arm(text, **entry.get("defaults", {}))
     recorded = read_curve(DATA / "curves" / name / f"{label}-seed0.csv")
     task = named_task(entry["task"])
-    run = start(
-        warm_start(task, arm.preset, seed=0),
-        task,
-        seed=0,
-        lr=arm.lr,
-        batch_size=arm.batch_size,
-        temperature=arm.temperature,
-        max_grad_norm=arm.max_grad_norm,
-        device="cpu",
-    )
+    run = start_arm(arm, task, seed=0, device="cpu")
     rows = train(run.policy, task, arm.recipe, steps=FIRST, arrivals=lag(arm.lag), eval_every=None, run=run)
     again = [row for row in rows if "optim/lr" in row]
     assert [row["step"] for row in again] == [1, 2, 3, 4, 5] == recorded["step"][1:6]

@@ -293,6 +293,20 @@ def _run_here(label: str, arm: Arm, task: Task, seed: int, steps: int, eval_ever
     return _record(name, identity, arm, task, seed=seed, steps=steps, eval_every=eval_every, out=out)
 
 
+def start_arm(arm: Arm, task: Task, *, seed: int, device: str = "auto") -> Run:
+    """The run of an arm at step 0: its warm start, and its numbers for `start`."""
+    return start(
+        warm_start(task, arm.preset, seed=seed),
+        task,
+        seed=seed,
+        lr=arm.lr,
+        batch_size=arm.batch_size,
+        temperature=arm.temperature,
+        max_grad_norm=arm.max_grad_norm,
+        device=device,
+    )
+
+
 def _record(
     name: str,
     identity: dict[str, Any],
@@ -322,16 +336,7 @@ def _record(
         if unfinished is not None and unfinished["run"] == identity:
             run, spent = load_run(draft, task), unfinished["seconds"]
         else:
-            policy = warm_start(task, arm.preset, seed=seed)
-            run = start(
-                policy,
-                task,
-                seed=seed,
-                lr=arm.lr,
-                batch_size=arm.batch_size,
-                temperature=arm.temperature,
-                max_grad_norm=arm.max_grad_norm,
-            )
+            run = start_arm(arm, task, seed=seed)
 
         def save() -> None:
             save_run(run, draft, {"run": identity, "seconds": spent + time.perf_counter() - begun})

@@ -7,6 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from grpo_lab.engine.tasks import TASKS
 from grpo_lab.guard import require
 
 BEGIN, END = "<!-- manifest -->", "<!-- /manifest -->"
@@ -34,13 +35,8 @@ def command(folder: Path, data: Path) -> str:
     parts = folder.relative_to(data).parts
     if parts[0] == "warm_starts" and len(parts) == 2:
         note = json.loads((folder / "grpo_lab.json").read_text(encoding="utf-8"))
-        task, seed = parts[1].split("-")[0], note["seed"]
-        task = {
-            "sort6": "sort",
-            "addition4": "addition",
-            "free_length4": "free_length",
-            "guess16": "guess",
-        }.get(task, task)
+        task = next(name for name, make in TASKS.items() if make().name == note["task"])
+        seed = note["seed"]
         asked = f"--task {task} --preset {note['preset']} --seeds {seed}-{seed}"
         return f"grpo-lab warm-start {asked} --out data/warm_starts"
     if parts[0] == "curves":

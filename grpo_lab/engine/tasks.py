@@ -400,22 +400,21 @@ class Online(Wrapped):
         self.seen = set(state)
 
 
-def named_task(name: str) -> Task:
-    """The task that a command line names: sort, sort8, addition, free_length, bandit, tree, guess, sort_pool ...
+TASKS = {
+    "sort": Sort,
+    "sort6": Sort,
+    "sort8": lambda: Sort(8),
+    "addition": Addition,
+    "free_length": FreeLength,
+    "bandit": Bandit,
+    "tree": Tree,
+    "guess": Guess,
+    "sort_pool": lambda: Pool(Sort()),
+    "sort_online": Online,
+}
 
-    Raises: ValueError that lists the names.
-    """
-    makers = {
-        "sort": Sort,
-        "sort6": Sort,
-        "sort8": lambda: Sort(8),
-        "addition": Addition,
-        "free_length": FreeLength,
-        "bandit": Bandit,
-        "tree": Tree,
-        "guess": Guess,
-        "sort_pool": lambda: Pool(Sort()),
-        "sort_online": Online,
-    }
-    require(name in makers, f"there is no task {name!r}; the tasks are {', '.join(makers)}")
-    return makers[name]()
+
+def named_task(name: str) -> Task:
+    """The task that a command line names, one of `TASKS`. Raises: ValueError that lists the names."""
+    require(name in TASKS, f"there is no task {name!r}; the tasks are {', '.join(TASKS)}")
+    return TASKS[name]()
