@@ -17,6 +17,7 @@ from grpo_lab.engine.experiment import ExperimentError, experiment, read_curve
 from grpo_lab.engine.manifest import write_manifest
 from grpo_lab.engine.metrics import glossary
 from grpo_lab.engine.policy import load_policy
+from grpo_lab.engine.recording import FOLDER, record, recordings
 from grpo_lab.engine.tasks import named_task
 from grpo_lab.engine.warm_start import DATA, home, note_of, warm_start
 from grpo_lab.guard import require
@@ -153,6 +154,11 @@ def doctor(arguments: argparse.Namespace) -> int:
     return int(problems > 0)
 
 
+def record_named(arguments: argparse.Namespace) -> None:
+    for name in arguments.names or recordings():
+        print(record(name, folder=arguments.out))
+
+
 def arms(arguments: argparse.Namespace) -> None:
     for name, maker in recipe_makers().items():
         print(f"{name:18s} {maker.__doc__.splitlines()[0]}")
@@ -193,6 +199,10 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--preset", default="S")
     sub.add_argument("--seeds", default="3")
     sub.add_argument("--out", help="copy them to this folder too")
+
+    sub = command("record", record_named, "make the recorded batches of data/recorded anew")
+    sub.add_argument("names", nargs="*", help="which; all if none is named")
+    sub.add_argument("--out", default=str(FOLDER))
 
     command("manifest", lambda a: print(write_manifest(DATA)), "write the table of data/README.md anew")
     command("arms", arms, "list the recipes")

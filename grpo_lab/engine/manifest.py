@@ -41,6 +41,8 @@ def command(folder: Path, data: Path) -> str:
         return f"grpo-lab warm-start {asked} --out data/warm_starts"
     if parts[0] == "curves":
         return f"grpo-lab reproduce {parts[1]}" if len(parts) > 1 else "written by hand"
+    if parts[0] == "recorded" and len(parts) == 1:
+        return "grpo-lab record"
     raise ValueError(f"nothing says how data/{'/'.join(parts)} is made; teach grpo_lab/engine/manifest.py")
 
 

@@ -319,3 +319,55 @@ def token_strip(
     )
     cut = [list(map(float, numbers[i, : len(row)])) for i, row in enumerate(rows)]
     return TokenStrip(rows, cut, title=title, digits=digits)
+
+
+def lines(
+    x: Any,
+    series: Mapping[str, Any],
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    reading: str,
+    log_x: bool = False,
+    ylim: tuple[float, float] | None = None,
+) -> Picture:
+    """One line a name over the same x, its name at its end; for what is no training curve.
+
+    series    name -> values, or (values, errors): the errors are drawn as bars of one standard error to each side
+    log_x     x is drawn on a logarithmic axis, with a tick at each x
+    reading   one sentence with the numbers, printed under the picture
+
+    Raises: ValueError where a line has not as many values as there are x.
+    """
+    require(len(series) > 0, "there is no line to draw. Give {'name': values}.")
+    x_N = _numbers(x)
+    figure = blank(3.4)
+    figure.subplots_adjust(right=0.74)
+    ax = figure.subplots()
+    chosen, ends = looks(series), []
+    for name, values in series.items():
+        y_N, error_N = values if isinstance(values, tuple) else (values, None)
+        y_N, error_N = _numbers(y_N), None if error_N is None else _numbers(error_N)
+        require(
+            y_N.shape == x_N.shape and (error_N is None or error_N.shape == x_N.shape),
+            f"{name!r} has values of shape {y_N.shape} for x of shape {x_N.shape}. Give one value for each x.",
+        )
+        colour, style = chosen[name]
+        ax.plot(x_N, y_N, color=colour, linestyle=style, linewidth=2)
+        if error_N is not None:
+            ax.errorbar(x_N, y_N, error_N, fmt="none", ecolor=colour, capsize=3)
+        ends.append((name, colour, y_N[-1]))
+    if log_x:
+        ax.set_xscale("log")
+        ax.set_xticks(x_N, [f"{value:g}" for value in x_N])
+        ax.minorticks_off()
+    if ylim is not None:
+        ax.set_ylim(*ylim)
+    low, high = ax.get_ylim()
+    heights = _apart([end[2] for end in ends], 0.08 * (high - low))
+    for (name, colour, _), height in zip(ends, heights, strict=True):
+        place = (1.02, (height - low) / (high - low))
+        ax.text(*place, name, transform=ax.transAxes, color=colour, fontsize=10, va="center")
+    tidy(ax, title=title, xlabel=xlabel, ylabel=ylabel)
+    return Picture(figure, title=title, reading=reading)

@@ -174,3 +174,23 @@ def test_a_token_strip_shows_tokens_numbers_and_readable_colours():
     assert both._colour(0.0) == "#FFFFFF" and both._colour(1.0) != both._colour(-1.0)
     with pytest.raises(ValueError, match="one value a token"):
         plots.token_strip(["a", "b"], [1.0], title="x")
+
+
+def test_lines_name_each_line_at_its_end_and_keep_the_reading():
+    picture = plots.lines(
+        [2, 4, 8],
+        {"one": [1.0, 2.0, 3.0], "two": ([3.0, 2.0, 3.0], [0.1, 0.1, 0.1])},
+        title="Two lines meet",
+        xlabel="G",
+        ylabel="noise",
+        reading="Both end at 3.",
+        log_x=True,
+    )
+    ax = picture.figure.axes[0]
+    assert {text.get_text() for text in ax.texts} == {"one", "two"}
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["2", "4", "8"]
+    assert picture.alt == "Two lines meet. Both end at 3."
+    with pytest.raises(ValueError, match=r"'one' has values of shape \(2,\) for x of shape \(3,\)"):
+        plots.lines([1, 2, 3], {"one": [1, 2]}, title="", xlabel="", ylabel="", reading="")
+    with pytest.raises(ValueError, match="no line to draw"):
+        plots.lines([1], {}, title="", xlabel="", ylabel="", reading="")
