@@ -36,7 +36,9 @@ def _words(output) -> str:
     return f"{rules.text_of(output)}\n{output.get('data', {}).get('text/plain', '')}"
 
 
-@pytest.mark.parametrize(("file", "entry"), ENTRIES, ids=lambda x: x if isinstance(x, str) else str(x["number"]))
+@pytest.mark.parametrize(
+    ("file", "entry"), ENTRIES, ids=lambda x: x if isinstance(x, str) else str(x["number"])
+)
 def test_the_question_is_answered_where_the_table_says(file, entry):
     assert set(entry) <= KEYS and {"number", "asks", "shows"} <= set(entry)
     assert "test" in entry or {"chapter", "cell", "output"} <= set(entry)
@@ -49,7 +51,9 @@ def test_the_question_is_answered_where_the_table_says(file, entry):
         found = re.search(entry["output"], said)
         assert found, f"{entry['output']!r} is not in {said!r}"
         if "value" in entry:
-            assert float(found[1].replace("−", "-")) == pytest.approx(entry["value"], abs=entry.get("within", 0))
+            assert float(found[1].replace("−", "-")) == pytest.approx(
+                entry["value"], abs=entry.get("within", 0)
+            )
     if "test" in entry:
         path, name = entry["test"].split("::")
         tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))

@@ -133,8 +133,17 @@ def no_trailing_semicolon(nb: Any) -> Problems:
             yield Problem(number, "a trailing `;`: nbval doesn't honour it; write `_ = ...`")
 
 
+def _is_a_quiz(cell: Any) -> bool:
+    """Whether a cell is one call of Quiz: questions and explanations are text, however many lines they take."""
+    body = tree(cell).body
+    call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    return isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "Quiz"
+
+
 def short_cells(nb: Any) -> Problems:
     for number, cell in code_cells(nb):
+        if _is_a_quiz(cell):
+            continue
         lines = sum(bool(line.strip()) for line in cell.source.splitlines())
         most = MOST_LINES.get(role(cell), MOST_LINES_OF_A_CELL)
         if lines > most:

@@ -3,7 +3,7 @@
     def draw(fig, *, G, p):
         ax = fig.axes[0] if fig.axes else fig.subplots()
         line(ax, "dead", x, y, color=BLUE)            # made once, moved from then on
-        if not ax.get_title(): tidy(ax, title=..., ...)
+        if not ax.get_xlabel(): tidy(ax, title=..., xlabel=..., ylabel=...)
     def describe(*, G, p):
         return f"With {G} answers a prompt and p = {p}, {share:.0%} of the groups teach nothing."
 
@@ -24,7 +24,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from grpo_lab.guard import require
-from grpo_lab.teach.pictures import blank, img, png
+from grpo_lab.teach.pictures import blank, img, png, small
 
 
 class Dial:
@@ -176,7 +176,10 @@ class Explorer:
         if self._quiet:
             return
         self.draw(self.figure, **self.values)
-        self._picture.value = f"{img(png(self.figure), self.alt)}<p>{html.escape(self.sentence)}</p>"
+        self._picture.value = self._shown(png(self.figure))
+
+    def _shown(self, picture: bytes) -> str:
+        return f"{img(picture, self.alt)}<p>{html.escape(self.sentence)}</p>"
 
     def __repr__(self) -> str:
         return self.sentence
@@ -184,7 +187,7 @@ class Explorer:
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
         return {
             "text/plain": self.sentence,
-            "text/html": f"<div>{self._picture.value}</div>",
+            "text/html": f"<div>{self._shown(small(png(self.figure)))}</div>",
             "application/vnd.jupyter.widget-view+json": {
                 "version_major": 2,
                 "version_minor": 0,

@@ -78,7 +78,7 @@ def _runs(arm: str, runs: Any, metric: str, steps: Sequence[float] | None) -> tu
     return np.array(common), np.array([[table[step] for step in common] for table in tables])
 
 
-def _apart(heights: Sequence[float], gap: float) -> list[float]:
+def apart(heights: Sequence[float], gap: float) -> list[float]:
     """The same heights, pushed apart until no two are closer than gap; the order stays."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     placed = [float(heights[i]) for i in order]
@@ -142,7 +142,7 @@ def curves(
         ylim = (low - pad, high + pad)
     ax.set_ylim(*ylim)
     last = max(end[2] for end in ends)
-    heights = _apart([end[3] for end in ends], 0.07 * (ylim[1] - ylim[0]))
+    heights = apart([end[3] for end in ends], 0.07 * (ylim[1] - ylim[0]))
     for (arm, colour, _, value), height in zip(ends, heights, strict=True):
         ax.annotate(
             arm,
@@ -365,7 +365,8 @@ def lines(
     if ylim is not None:
         ax.set_ylim(*ylim)
     low, high = ax.get_ylim()
-    heights = _apart([end[2] for end in ends], 0.08 * (high - low))
+    # A line that leaves the axes still has its name beside them.
+    heights = apart([min(max(end[2], low), high) for end in ends], 0.08 * (high - low))
     for (name, colour, _), height in zip(ends, heights, strict=True):
         place = (1.02, (height - low) / (high - low))
         ax.text(*place, name, transform=ax.transAxes, color=colour, fontsize=10, va="center")

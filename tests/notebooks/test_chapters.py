@@ -22,8 +22,8 @@ def read(path):
 def test_every_notebook_has_a_source_and_a_number():
     assert orphans(FOLDER) == []
     names = [chapter.name for chapter in CHAPTERS]
-    assert [name for name in names if not re.fullmatch(r"\d\d_[a-z0-9_]+", name)] == []
-    numbers = [name[:2] for name in names]
+    assert [n for n in names if not re.fullmatch(r"(\d\d[a-z]?|appendix)_[a-z0-9_]+", n)] == []
+    numbers = [n.split("_")[0] for n in names if not n.startswith("appendix_")]
     assert len(set(numbers)) == len(numbers), names
 
 

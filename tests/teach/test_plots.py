@@ -72,7 +72,7 @@ def test_curves_show_seeds_band_and_names_at_the_ends():
 
 
 def test_names_at_line_ends_do_not_overlap():
-    heights = plots._apart([0.90, 0.91, 0.905, 0.2], 0.07)
+    heights = plots.apart([0.90, 0.91, 0.905, 0.2], 0.07)
     assert np.diff(sorted(heights)).min() >= 0.07 - 1e-6
     assert np.argsort(heights).tolist() == np.argsort([0.90, 0.91, 0.905, 0.2]).tolist()
 
