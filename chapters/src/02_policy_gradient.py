@@ -33,7 +33,8 @@ loop.loop("loss")
 #
 # $$J = \sum_v \pi_v R_v = 0.5 \cdot 1 + 0.3 \cdot 0 + 0.2 \cdot 2 = 0.9$$
 #
-# With three answers the slope of J in each z can be worked out: $\pi_v (R_v - J)$. For c: 0.2 · (2 − 0.9) = 0.22.
+# With three answers the slope of J in each z can be worked out: $\pi_v (R_v - J)$. For c: 0.2 · (2 − 0.9) = 0.22. The
+# cell lets autograd check that formula.
 
 # %% tags=["demo"]
 R_V = torch.tensor([1, 0, 2], dtype=torch.float64)  # the rewards of a, b, c
@@ -47,28 +48,31 @@ print("slope by autograd ", "  ".join(f"{x:+.3f}" for x in exact_V))
 print("pi * (R - J)      ", "  ".join(f"{x:+.3f}" for x in pi_V * (R_V - J)))
 
 # %% [markdown]
-# Raise c (+0.220), lower b (−0.270), leave a nearly alone (+0.050). These three numbers are the *gradient* of J. The
-# likeliest answer a gets little: its reward, 1, is barely above the average 0.9.
+# Raise c's z (+0.220), lower b's (−0.270), leave a's nearly alone (+0.050). These three numbers are the *gradient* of
+# J. The likeliest answer a gets little: its reward, 1, is barely above the average 0.9.
 #
 # ## How can samples know that slope?
 #
 # A language model has more answers than can be counted, so the sum over v must become an average over samples. An
-# average weighs each answer by π. But what stands in the sum is the *slope* of π. Four small steps, each with c's
-# numbers in its own z:
+# average weighs each answer by π. But what stands in the sum is the *slope* of π, written ∇π. Four small steps, with
+# the numbers of c in its own z (softmax has the slope π · (1 − π) there):
 #
 # 1. Only π depends on z, so the slope of J is $\sum_v R_v \nabla \pi_v$. Here ∇π = 0.2 · 0.8 = 0.16.
 # 2. Multiply and divide by π: $\nabla\pi = \pi \cdot \frac{\nabla\pi}{\pi}$, that is 0.2 · (0.16 / 0.2) = 0.2 · 0.8.
 # 3. The slope of log x is 1/x, so $\frac{\nabla\pi}{\pi} = \nabla \log \pi$. For c that is 0.8.
-# 4. Now a π stands in front of every term, and the sum is an average over samples:
+# 4. Now a π stands in front of every term, and such a sum is an average over samples, written 𝔼:
 #
 # $$\nabla J = \sum_v \pi_v \, R_v \nabla \log \pi_v = \mathbb{E}[R \, \nabla \log \pi]$$
 #
 # So: draw an answer, take the slope of *its* log-probability, multiply by *its* reward. That is an *estimate*: wrong
-# each time, right on average.
+# each time, right on average. The method is called *REINFORCE*.
+#
+# In code, for all z at once: the slope of $\log \pi_v$ is $1 - \pi_v$ in its own z, and minus the other's π in each
+# other z. For c: −0.5, −0.3, +0.8. Times its reward 2, that is the row of c below.
 
 # %% tags=["demo"]
-score_VV = torch.eye(3, dtype=torch.float64) - pi_V  # row v: the slope of log pi_v in each z
-estimate_VV = R_V[:, None] * score_VV
+slope_VV = torch.eye(3, dtype=torch.float64) - pi_V  # row v: the slope of log pi_v in each z
+estimate_VV = R_V[:, None] * slope_VV
 for v, name in enumerate("abc"):
     numbers = "  ".join(f"{x:+z.2f}" for x in estimate_VV[v])
     print(f"{name} comes with probability {pi_V[v]:.1f} and says  {numbers}")
@@ -87,7 +91,8 @@ print("the average of what they say  ", "  ".join(f"{x:+.3f}" for x in pi_V @ es
 # off the mask. **Worked line:** logp −1 with A = 0.5 gives 0.5; logp −2 with A = −1 gives −2. **Done when** the check
 # says so.
 #
-# *Hint: which of the two factors is the policy's, and may a slope flow into the other? What is 0 · nan?*
+# *Hint: which of the two factors is the policy's, and may a slope flow into the other? Off the mask may stand nan, and
+# 0 · nan is nan, in the slope too: must you choose before you multiply, or after?*
 
 
 # %% tags=["exercise"]
@@ -122,14 +127,14 @@ arms_KN = torch.searchsorted(pi_V.cumsum(0), u_KN).clamp(max=2)  # 200 batches o
 
 def typical_error(n, b=0.0):
     """Root mean square distance of one batch's estimate from the exact gradient: of the 200 batches, and exact."""
-    estimates_KV = ((R_V - b)[:, None] * score_VV)[arms_KN[:, :n]].mean(1)
+    estimates_KV = ((R_V - b)[:, None] * slope_VV)[arms_KN[:, :n]].mean(1)
     measured = (estimates_KV - exact_V).square().sum(1).mean().sqrt()
     return measured, (noise(b) / n).sqrt()
 
 
 def noise(b):
     """The variance of one answer's estimate, all three slopes added up, by counting the three answers."""
-    return pi_V @ ((R_V - b).square() * score_VV.square().sum(1)) - exact_V.square().sum()
+    return pi_V @ ((R_V - b).square() * slope_VV.square().sum(1)) - exact_V.square().sum()
 
 
 for n in (1, 4, 16, 64, 256):
@@ -141,35 +146,37 @@ bet_samples.reveal(
 )
 
 # %% [markdown]
-# The gradient itself is 0.35 long. One answer misses it by 0.92, 256 answers by 0.06. Answers are dear, so the next
-# question is how to need fewer of them.
+# The gradient itself is 0.35 long. One answer misses it by 0.92, 256 answers by 0.06. The error squared is the
+# *variance*, here also called noise: 0.92² = 0.85 for one answer. Answers are dear, so the next question is how to need
+# fewer of them.
 #
 # ## What does a baseline change?
 #
 # Subtract one number b from every reward, and the estimate becomes $(R - b)\,\nabla\log\pi$. On average nothing
 # changes, because the slopes of log π average to zero. For a's own slope: 0.5 · 0.5 − 0.3 · 0.5 − 0.2 · 0.5 = 0.
-# (Probabilities add up to 1, and the slope of 1 is 0.) Such a b is a *baseline*. It must not look at the answer that
+# (Probabilities add up to 1, and the slope of 1 is 0.) Such a b is a *baseline*. It must not depend on which answer
 # was drawn.
 
 # %% tags=["widget"]
 bet_baseline = predict.Bet(
     "02-baseline",
-    "b = J = 0.9, the average reward. The variance without a baseline is 0.85. With it?",
+    "b = J = 0.9, the average reward. One answer's variance without a baseline is 0.85. With it?",
     choices=["0.85, the mean has not changed", "about 0.6", "about 0.3", "0"],
 )
 bet_baseline
 
 # %% tags=["demo"]
-length2_V = score_VV.square().sum(1)  # squared length of each answer's slope
+length2_V = slope_VV.square().sum(1)  # squared length of each answer's slope
 best = (pi_V @ (R_V * length2_V)) / (pi_V @ length2_V)
 for name, b in (("none", 0.0), ("J", J), ("best", best), ("2", 2.0), ("-9", -9.0)):
-    mean_V = pi_V @ ((R_V - b)[:, None] * score_VV)
+    mean_V = pi_V @ ((R_V - b)[:, None] * slope_VV)
     numbers = "  ".join(f"{x:+.3f}" for x in mean_V)
     print(f"b = {name:4s} ({b:+.3f}): mean {numbers}   variance {noise(b):7.3f}")
 bet_baseline.reveal(
     "about 0.3",
-    because="The mean is the same to the last digit and the variance falls from 0.850 to 0.305. A bad baseline "
-    "does harm instead: with −9, all three answers shout 'raise me', and only their difference counts.",
+    because="The mean is the same and the variance falls from 0.850 to 0.305. '0.85' is a fair guess: the mean "
+    "stays, so why not the spread? But R − b is what multiplies: 1, 0, 2 become 0.1, −0.9, 1.1. A bad baseline "
+    "does harm: with −9, all three answers shout 'raise me', and only their difference counts.",
 )
 
 # %% [markdown]
@@ -177,13 +184,13 @@ bet_baseline.reveal(
 #
 # $$b^* = \frac{\mathbb{E}[R\,|\nabla\log\pi|^2]}{\mathbb{E}[|\nabla\log\pi|^2]}$$
 #
-# Here it is 0.939, and J = 0.9 is as good to the second digit. Keep the formula in mind.
+# Here it is 0.939, and J = 0.9 is nearly as good: 0.305 against 0.304. Keep the formula in mind.
 
 
 # %% tags=["demo"]
 def draw_cloud(fig, *, n, b):
     left, right = fig.axes or fig.subplots(1, 2)
-    cloud_KV = ((R_V - b)[:, None] * score_VV)[arms_KN[:, :n]].mean(1)
+    cloud_KV = ((R_V - b)[:, None] * slope_VV)[arms_KN[:, :n]].mean(1)
     explorer.line(
         left, "cloud", cloud_KV[:, 0], cloud_KV[:, 2], color=pictures.BLUE, marker=".", ls="", alpha=0.5
     )
@@ -198,9 +205,7 @@ def draw_cloud(fig, *, n, b):
         right.set_xticks([1, 4, 16, 64, 256], ["1", "4", "16", "64", "256"])
         right.set_yticks([0.03, 0.1, 0.3, 1, 3], ["0.03", "0.1", "0.3", "1", "3"])
         right.minorticks_off()
-        pictures.tidy(
-            left, title="200 estimates, and the exact one (X)", xlabel="slope for a", ylabel="slope for c"
-        )
+        pictures.tidy(left, title="200 estimates; X: exact", xlabel="slope for a", ylabel="slope for c")
         pictures.tidy(
             right, title="Typical error", xlabel="answers n in one estimate", ylabel="root mean square"
         )
@@ -212,7 +217,7 @@ def describe_cloud(*, n, b):
     error, length = (noise(b) / n).sqrt(), exact_V.norm()
     return (
         f"n = {n}, baseline {b:.1f}: the typical error is {error:.2f}, the gradient itself {length:.2f} long. "
-        f"Without a baseline as good an estimate takes n = {n * noise(0.0) / noise(b):.0f}."
+        f"Without a baseline the same error takes {noise(0.0) / noise(b):.2f} times as many answers."
     )
 
 
@@ -225,12 +230,14 @@ explorer.Explorer(
 )
 
 # %% [markdown]
-# At n = 16 the baseline 0.9 does what takes 45 answers without one. Put b on 2: now the baseline does harm.
+# 16 answers with the baseline 0.9 do what takes 16 · 2.79 = 45 without one. Put b on 2: now the baseline does harm.
+# Put n on 1: the 200 estimates lie on three spots, one for each answer.
 #
 # ## Your function in the trainer: a bandit that pays 9, 9 or 10
 #
-# Same question on a real network, a small transformer of 18 thousand weights: 60 updates of 16 answers. The best
-# answer pays 10, the other two pay 9. Without a baseline, and with the mean of the batch as one.
+# Same question on a real network, a small transformer of 17 thousand weights: 60 updates of 16 answers. The best
+# answer pays 10, the other two pay 9. Without a baseline, and with the mean of the batch as one. (The trainer reads
+# the names of your parameters: `rewards_B` brings one reward an answer, `rewards_BT` one a token.)
 
 # %% tags=["train"]
 task = tasks.Bandit((9.0, 9.0, 10.0))
@@ -255,15 +262,16 @@ if not os.environ.get("GRPO_LAB_FAST"):
 
 # %% [markdown]
 # With the mean subtracted the run ends at 10. Without, it ends at 9: each answer that comes up is praised with 9 or
-# more, so what comes up first is made likelier, comes up more, and wins. We ran seeds 0 to 4: it got stuck in four of
-# five without a baseline, in none with it. (The first rewards lie below 9 because the network can also write "?" or
-# an end token, which pay 0.)
+# more, so what comes up first is made likelier, comes up more, and wins. On this toy we ran seeds 0 to 4: without a
+# baseline four of five got stuck near 9, with it none. (The first rewards lie below 9 because the network can also
+# write "?" or an end token, which pay 0.)
 #
 # ## Is the mean a good baseline for a language model?
 #
 # Now a real batch: 128 recorded answers of the sorting policy from 00, one to each of 128 prompts, 58 of them right.
-# Take a whole answer as one action. For each we stored the slope of its log-probability in all 109,952 weights (as
-# dot products between answers). So the noise at every baseline b can be worked out exactly for this batch.
+# Take a whole answer as one action. Its log-probability has a slope in each of the 109,952 weights. We recorded the
+# dot products of these slopes, answer with answer: all that lengths need. So the noise at every baseline b can be
+# worked out exactly for this batch.
 
 # %% tags=["widget"]
 bet_real = predict.Bet(
@@ -299,9 +307,10 @@ bet_real.reveal(
 )
 
 # %% [markdown]
-# A wrong answer holds an unlikely token (its log-probability is −4.6 on average, a right one's −0.7), and the slope of
-# log π is long where π is small. Squared, it is 15 times as long. The baseline 0 gives those answers the weight 0.
-# (It is one batch, and one wrong answer alone holds 16 % of all squared length: 4.08 is no law.)
+# A wrong answer here holds an unlikely token: its log-probability is −4.6 on average, a right one's −0.7. And the
+# slope of log π is long where π is small: a wrong answer's squared length is 15 times a right one's. The baseline 0
+# gives the wrong ones the weight 0. (It is one batch, and one wrong answer alone holds 16 % of all squared length: 4.08
+# is no law.)
 
 
 # %% tags=["demo"]
@@ -343,8 +352,8 @@ explorer.Explorer(
 )
 
 # %% [markdown]
-# Noise is one thing, progress another. So here are real runs: three advantages, three seeds, 40 updates of 128
-# answers, recorded. "R + 9" has 9 added to each reward, which is the same as b = −9. Nothing else changes.
+# Noise is one thing, progress another. So here are real runs of the same task, recorded: three advantages, three
+# seeds, 40 updates of 128 answers. "R + 9" has 9 added to each reward, the same as b = −9. Nothing else changes.
 
 # %% tags=["plot"]
 passed_ASN = real["reward_ASN"].double()
@@ -357,28 +366,28 @@ plots.lines(
     xlabel="policy updates (means of four)",
     ylabel="share of right answers",
     ylim=(0, 1),
-    reading="; ".join(f"{name}: {x[:, 0].mean():.2f} → {x[:, -1].mean():.2f}" for name, x in fours.items())
-    + ". Mean of 3 seeds; bars: one standard error.",
+    reading="Lines: mean of 3 seeds; bars: one standard error. Last ten batches, mean (seed by seed): "
+    + "; ".join(
+        f"{name} {x[:, -10:].mean():.2f} ({', '.join(f'{seed:.2f}' for seed in x[:, -10:].mean(1))})"
+        for name, x in three.items()
+    )
+    + ".",
 )
 
-# %% tags=["demo"]
-for name, passed_SN in three.items():
-    late = "  ".join(f"{x:.2f}" for x in passed_SN[:, -10:].mean(1))
-    print(f"{name:15s} last ten batches, seed by seed: {late}   mean {passed_SN[:, -10:].mean():.2f}")
-
 # %% [markdown]
-# On this toy, from this warm start, no baseline wins: 0.72 against 0.62 with the mean, in each seed. It agrees with
-# the noise. Why, then, does almost everybody subtract something? Look at R + 9: the wish is the same, and the
-# policy is ruined (0.03). Rewards of 0 and 1 happen to stand near their best zero. The mean doesn't depend on such
-# luck: 9 more in every reward is 9 more in the mean, and nothing changes.
+# On this toy, from this warm start, no baseline wins: 0.72 against 0.62 with the mean, and so in each of three seeds.
+# That agrees with the noise. Why, then, does almost everybody subtract something? Look at R + 9: right answers are
+# still worth 1 more than wrong ones, and the policy is ruined (0.03). With rewards of 0 and 1, b = 0 happens to lie
+# near the best b. The mean doesn't depend on such luck: 9 more in every reward is 9 more in the mean, and R − b stays.
 #
 # A number for each *prompt* is a better idea than one for all: chapter 04 learns it, chapter 05 takes it from other
-# answers to the same prompt. (The trainer clips gradients at norm 1, so these arms differ in direction more than in
-# step size. And the mean of a batch holds the answer itself: its push shrinks by 1/128.)
+# answers to the same prompt. (The small print: the trainer shortens each gradient whose length, its *norm*, is
+# above 1, so these runs differ in direction more than in step size. And the mean of a batch does hold the answer's own
+# reward: on average that shrinks the gradient by 1/128.)
 #
 # ## Why is a falling loss no progress?
 #
-# Back to the bandit, where nothing is random. Start at equal probabilities, climb the exact gradient. On the way,
+# Back to the first bandit, without sampling. Start at equal probabilities and climb the exact gradient. On the way,
 # write down the average of the loss −(R − b) · log π for several b. The gradient is the same for all, and so is the
 # policy at every step.
 
@@ -435,13 +444,16 @@ explorer.Explorer(
 )
 
 # %% [markdown]
-# **A loss of 0 at the start is normal.** With b = J it is 0.000 at step 0, and the gradient norm is 0.471. The pushes
-# add up to 0, their slopes don't. **A loss that rises is normal:** with b = 2 it climbs from −1.10 towards 0 while J
-# climbs too. **A negative loss is normal:** its sign is the sign of the advantages, log π being below 0. The loss is
-# built to have the right *slope* at one point, for samples of this very policy. After the update there are new samples
-# and it is another function. The number to plot is the reward.
+# - **A loss of 0 at the start is normal.** With b = J it is 0.000 at step 0, and the gradient norm is 0.471. The
+#   pushes R − b add up to 0; pushes times slopes don't.
+# - **A loss that rises is normal.** With b = 2 it climbs from −1.10 towards 0 while J climbs too.
+# - **A negative loss is normal.** log π is below 0, so −A · log π has the sign of A.
 #
-# Your own function says the same, on eight answers of which three are right, at equal probabilities:
+# The loss is built to have the right *slope* at one point, for samples of this very policy. After the update there are
+# new samples, and it is another function. The number to plot is the reward.
+#
+# Your own function says the same, on eight answers of which three are right, at p = 0.5 for right and for wrong. Below
+# it, three of the recorded runs (seed 0, means of five batches):
 
 # %% tags=["demo"]
 eight_B1 = torch.tensor([1, 0, 0, 1, 0, 0, 1, 0], dtype=torch.float64)[:, None]
@@ -450,9 +462,7 @@ logp_B1 = torch.where(eight_B1 == 1, logit, -logit).sigmoid().log()
 loss_B1 = policy_gradient(logp_B1, eight_B1 - eight_B1.mean(), torch.ones(8, 1, dtype=torch.bool))
 (slope,) = torch.autograd.grad(loss_B1.mean(), logit)
 assert abs(loss_B1.mean()) < 1e-6 and abs(slope) > 0.1
-print(f"loss {loss_B1.mean():z.3f}, and its slope is {slope:.3f}: the step raises the right answers")
-
-# %% tags=["demo"]
+print(f"loss {loss_B1.mean():z.3f}, and its slope is {slope:.3f}: the step raises the right answers\n")
 for i, name in enumerate(three):
     passed, losses = passed_ASN[i, 0], real["loss_ASN"][i, 0].double()
     print(
@@ -461,22 +471,27 @@ for i, name in enumerate(three):
     )
 
 # %% [markdown]
-# The same in the real runs (seed 0, means of five batches). The best run's loss falls from 0.32 to 0.20. The next one's
-# is negative and stays near −1. The ruined one's is above 30.
+# The eight: loss 0.000, slope −0.234. The runs: the best one's loss falls from 0.32 to 0.20. The next one's is negative
+# and stays near −1, while it learns. The ruined one's is above 30.
 #
 # # Second half: many actions
 #
-# If you come straight from 00, these three lines are what you need (and run the cells above once, *Run All Above*):
+# If you come straight from 00, this is what you need (and run the cells above once, *Run All Above Selected Cell*):
 #
-# - A policy gives each next token a probability; `logp` is its logarithm. J is the expected reward.
-# - The slope of J is the average over samples of *advantage × slope of logp*; so the loss is `-A * logp`.
-# - A number that doesn't look at the token, a *baseline*, may be subtracted from A: the average stays the same.
+# - A policy gives each next token a probability π; `logp` is its logarithm. It computes π with softmax from numbers z,
+#   the *logits*. J is the *expected reward*, the average over all answers, each weighed by its probability.
+# - The slope of J (its gradient, ∇J) is the average over samples of *advantage A × slope of logp*, so the loss is
+#   `-A * logp`. One sample's product is an *estimate*; how far it scatters about the average, squared, is its
+#   *variance*.
+# - A number that doesn't depend on the token drawn, a *baseline*, may be subtracted from A: the average stays.
+# - Tensors called `..._BT` have a row for each answer of the batch and a column for each token. `mask_BT` is True
+#   where the policy itself wrote the token; each answer closes with an *end token*, which is one of these.
 #
 # ## What is an action, if the answer has many tokens?
 #
-# Two tokens, each a or b, after the prompt "?". Five words:
+# An answer of two tokens, each a or b, to the prompt "?". Five words:
 #
-# - The **state** is what has been written so far: "?", then "?a" or "?b".
+# - The **state** is what stands there so far: "?", then "?a" or "?b".
 # - The **action** is the next token. The **policy** π gives its probability in this state.
 # - The **episode** is one answer from the prompt to its end. Its tokens are the **trajectory**, the path taken.
 # - Its probability is a *product* over tokens, so its log-probability is a *sum*.
@@ -507,14 +522,15 @@ print(f"J = {P_B @ R_B:.2f}")
 # %% [markdown]
 # ## Why does one reward push every token?
 #
-# The whole answer is one action of a large bandit, with reward R. Its slope is $R\,\nabla \log P$. And log P is a sum
-# over tokens, so its slope is a sum too:
+# Take the whole answer as *one* action, with probability P and reward R. It says $R\,\nabla \log P$. And log P is a
+# sum over tokens, so its slope is a sum too:
 #
 # $$R \, \nabla \log P = R \, \nabla \mathrm{logp}_0 + R \, \nabla \mathrm{logp}_1 + \dots$$
 #
-# R multiplies each term. Nobody decided that each token earned R; it falls out of the sum. A token that a tool wrote
-# has no π of ours in it, so its term has no slope: that is the mask. Now the check that matters, exact against
-# average:
+# R multiplies each term. Nobody decided that each token earned R; it falls out of the sum. A token that the policy did
+# not write, the reply of a tool say, has no π of ours in it, so its term is missing: that is the mask. Now the check
+# that matters: the exact slope against the average of what the four answers say. Printed are the slopes in the three
+# logits of b; those of a are the same with the other sign.
 
 # %% tags=["demo"]
 own_BT = torch.ones(4, 2, dtype=torch.bool)
@@ -541,15 +557,15 @@ for name, slope_Z in (("exact slope of J", tree_slope(R_B)), ("average estimate"
     print(f"{name}: for b in ?, ?a, ?b:", "  ".join(f"{x:+.3f}" for x in slope_Z[1::2]))
 
 # %% [markdown]
-# Equal: +0.240, +0.150, +0.150. The first token's +0.240 comes out although no reward was given for it: after b the
-# answers are worth 1.5 on average, after a 0.5, and 0.24 is 0.4 · 0.6 · (1.5 − 0.5).
+# Equal: +0.240, +0.150, +0.150. The first token's +0.240 comes out although no reward was given for it: answers that
+# begin with b are worth 1.5 on average, those with a 0.5, and 0.24 is 0.4 · 0.6 · (1.5 − 0.5).
 #
 # ## Which rewards may a token forget?
 #
-# Now let rewards come on the way: 2 for writing a first, and then what the path pays. Three ways to give each token
-# its A:
+# Now let rewards come on the way: 2 at the first token if it is a, and at the second what the answer pays, as before.
+# J is the average of their sum. Three ways to give each token its A:
 #
-# 1. the whole answer's reward;
+# 1. the whole answer's reward, both added up;
 # 2. *reward-to-go*: what came at this token or after it;
 # 3. its own reward only.
 
@@ -578,21 +594,23 @@ for name, A_BT in (
     print(f"{name:18s} average", "  ".join(f"{x:+.3f}" for x in mean_Z[1::2]), f"  variance {variance:.3f}")
 bet_go.reveal(
     "1 and 2",
-    because="What a token could not cause is a number that doesn't look at the token: a baseline. Dropping it "
-    "changes no average and takes noise away. What came after may well have been caused by it: dropping that "
+    because="A reward that came before the token does not depend on it: a baseline. Dropping it changes no "
+    "average, and here takes noise away. '2 only' is a fair guess: 1 does push tokens for what they could not "
+    "cause, but on average that push is 0. What came after may well have been caused by the token: dropping that "
     "gives the first token −0.480 where the truth is −0.240.",
 )
 
 # %% [markdown]
-# Reward-to-go brings the variance from 4.0 to 2.2 here. So the rule has two sides. For a reward at token k: tokens
-# *after* k can be left out, since they came too late to cause it. Tokens *up to* k can't, since they led there. With
-# one reward at the end, as in every task of this course that gives 0 or 1, all tokens come before it, and each gets
-# the same R.
+# Reward-to-go brings the variance from 4.0 to 2.2 here. Own reward only has the least, 0.5, about the wrong average. So
+# the rule has two sides. For a reward at token k: tokens *after* k can do without it, since they came too late to cause
+# it. Tokens *up to* k can't, since they led there. With one reward at the end, as in sorting, all tokens come before
+# it, and each gets the same R.
 #
 # ## Exercise: `reward_to_go` (10 minutes, middle)
 #
-# **In:** `rewards_BT`, each reward on the token that earned it; `mask_BT`; `gamma`, which is explained below. **Out:**
-# `returns_BT`: at own tokens this token's reward plus gamma times the return of the *next own token*; 0 elsewhere.
+# **In:** `rewards_BT`, each reward on the token at which it came; `mask_BT`, True on own tokens; `gamma`, a factor that
+# a later reward pays for each own token it travels back. **Out:** `returns_BT`: at own tokens this token's reward plus
+# gamma times the return of the *next own token*; 0 elsewhere, and a reward off the mask doesn't count.
 # **Worked line:** rewards `[1, 2, 8]`, all own, gamma 0.5: the last is 8, then 2 + 0.5 · 8 = 6, then 1 + 0.5 · 6 = 4.
 # **Done when** the check says so.
 #
@@ -615,7 +633,7 @@ reveal.reveal(package.reward_to_go)
 # ## What would gamma below 1 do?
 #
 # γ (gamma) says what a reward is worth one token earlier. This course keeps γ = 1, and here is why: one right answer
-# of seven tokens, reward 1 at the end.
+# of seven tokens, reward 1 at the end; then the tree again.
 
 # %% tags=["demo"]
 seven_BT = torch.zeros(1, 7, dtype=torch.float64)
@@ -628,14 +646,14 @@ half_BT = reward_to_go(rewards_BT, own_BT, gamma=0.5)
 print("tree, gamma 0.5, average:  ", "  ".join(f"{x:+z.3f}" for x in (P_B @ tree_estimates(half_BT))[1::2]))
 
 # %% [markdown]
-# With γ = 0.5 the first token, where the answer is often decided, hears 0.016 of the reward. In the tree the first
-# slope becomes −0.360 where J's own is −0.240. γ below 1 makes late rewards count less, and so short answers worth
-# more. It also cuts noise. Where an episode may never end one needs it; an answer ends.
+# With γ = 0.5 the first of seven tokens hears 0.016 of the reward. In the tree the first slope becomes −0.360 where J's
+# own is −0.240. γ below 1 makes late rewards count less, and so short right answers worth more. It can also cut noise.
+# Where an episode may never end one needs it; an answer ends.
 #
 # ## Both of your functions in the trainer
 #
 # Sorting, from the warm start that is right about half the time: 25 updates, your `policy_gradient` and your
-# `reward_to_go`. First what one of your advantages looks like on real answers.
+# `reward_to_go`. First, what your advantages look like on four sampled answers, two wrong and two right.
 
 # %% tags=["plot"]
 sort, writer = tasks.Sort(6), warm_start.warm_start(tasks.Sort(6), "S", seed=0)
@@ -665,12 +683,13 @@ if not os.environ.get("GRPO_LAB_FAST"):
     assert sum(mine[-5:]) / 5 > sum(mine[:3]) / 3 + 0.05, mine
 
 # %% [markdown]
-# Our run went from 0.48 to about 0.7. This is REINFORCE, whole: sample, judge, push each token by what came after.
+# Our run went from about 0.5 to about 0.7 (one seed). This is REINFORCE, whole: sample, judge, push each token by the
+# rewards at it and after it.
 # What is still missing on the way to GRPO: several updates on one batch (03) and a baseline for each prompt (04, 05).
 #
 # ## Bug hunt: the run that looks converged (8 minutes)
 #
-# A colleague's run, recorded. The only line that was changed is this one:
+# The same sorting task once more, 40 updates, recorded. The only line that was changed is this one:
 #
 # ```python
 # recipes.reinforce(policy_loss=policy_gradient, advantage=lambda rewards_BT: rewards_BT)
@@ -693,31 +712,39 @@ for i in (0, 4, 9, 14, 19, 29, 39):
 # The share of right answers falls from 0.48 to 0. The length falls from 6.8 tokens to 3: answers stop too early. The
 # reward lies on the *last* token, the end token. Without reward-to-go it pushes that token alone. So the policy
 # learns one thing from right answers: "end". It does not learn *after what*, since the six digits before got A = 0.
-# Soon it ends everywhere; then no answer is right, each A is 0, and loss and gradient are 0 too. This is the third
-# row of the table above: own reward only. The gradient norm was small from the start (0.09 against 6), but AdamW
-# divides by the size of the gradient, so the steps were as long as ever.
+# Soon it ends too early everywhere; then no answer is right, each A is 0, and loss and gradient are 0 too. This is the
+# third row of the tree's table: own reward only. The gradient norm was small from the start (0.09; with reward-to-go
+# it was 6), but AdamW, the optimiser, divides by the size of past gradients, so small gradients made large steps.
 #
 # The fix: `advantage=reward_to_go`.
 # </details>
 #
 # ## You can now
 #
-# - derive $\mathbb{E}[R\,\nabla\log\pi]$ in four steps, and check it by counting;
+# - derive $\nabla J = \mathbb{E}[R\,\nabla\log\pi]$ in four steps, and check it by counting;
 # - choose a baseline, and say with a formula when the mean reward is a poor one;
 # - explain a loss that is 0, negative or rising in a healthy run;
 # - give each token the rewards that it could have caused.
 #
 # ## Exercises
 #
-# 1. *(5 min, easy)* Change the bandit's rewards to 0, 0, 1 at the top and run the first half again. Where is the best
-#    baseline now, and what does J cost compared with it?
-# 2. *(10 min, middle)* Turn the sign of the advantage in the 9-9-10 bandit (mean minus reward). Which metric tells you
-#    first, the loss or the reward?
+# 1. *(5 min, easy)* Change the bandit's rewards `R_V` to 0, 0, 1 at the top and run down to the table of baselines.
+#    Where is the best baseline now, and how much more noise does b = J leave?
+# 2. *(10 min, middle)* Turn the sign of the advantage in the 9-9-10 bandit (mean minus reward). Which metric shows that
+#    something is wrong, the loss or the reward?
 # 3. *(10 min, middle)* In the tree, subtract a separate number for each *state* from reward-to-go (2.1, 0.5 and 1.5,
 #    what is still to come on average from ?, ?a, ?b). Is the average still exact? What happens to the variance?
 # 4. *(15 min, hard)* Run the sorting task for 300 updates with and without the mean (one to two minutes each, seed 0,
-#    `eval_every=100`). Ours ended at an accuracy of 0.96 with and 0.996 without. Sorting has one right answer to each
-#    prompt, so each rewarded sample is a demonstration. Would you expect the same where many answers are right?
+#    `eval_every=100`). Ours ended at an accuracy of 0.96 with and 0.996 without, one run each. Sorting has one right
+#    answer to each prompt, so each rewarded sample is a demonstration. Would you expect the same where many answers are
+#    right?
+#
+# <details><summary>What we got for 1 to 3</summary>
+#
+# 1: the best b is 0.316, J is 0.2, with a variance of 0.103 against 0.095: 9 % more. 2: the reward falls to 0 (the
+# policy learns to write what pays nothing); the loss ends at 0 and says nothing. 3: the average stays −0.240, +0.150,
+# +0.150, and the variance falls from 2.2 to 0.53.
+# </details>
 
 # %% tags=["widget"]
 quiz.Quiz(
@@ -788,10 +815,11 @@ quiz.Quiz(
 #   constant weighs by the squared slope.
 # - Keane and Gao 2022, *Variance Reduction for Score Functions Using Optimal Baselines*,
 #   https://arxiv.org/abs/2212.13587: a value baseline usually does about as well as the best one, and can be
-#   arbitrarily worse (their abstract). Our real batch is such a case for a constant.
+#   arbitrarily worse (their abstract). That our real batch is such a case, for a constant, is our reading.
 # - Schulman et al. 2016, *High-Dimensional Continuous Control Using Generalized Advantage Estimation*,
 #   https://arxiv.org/abs/1506.02438, section 2: the family of things that may stand in A's place.
 # - That AdamW hid the small gradient in the bug hunt, and that rewarded samples act as demonstrations here, is our
-#   reading. The noise of the real batch and all runs are measured here, on this toy (`grpo-lab record reinforce`).
+#   reading. The noise of the real batch and all runs are measured here, on this toy (recorded ones: `grpo-lab record
+#   reinforce`).
 #
 # **Next.** 03 makes several updates from one batch, and needs a ratio and a clip for it.

@@ -1,57 +1,41 @@
 # %% [markdown]
 # # 03 · The clipped objective
 #
-# One batch of answers is dear, one update on it is cheap. This chapter shows how to make several updates on the same
+# A batch of answers is costly, an update on it is cheap. This chapter shows how to make several updates on the same
 # answers, and what stops them before they go too far.
 #
-# - **You need:** log-probabilities and masks (chapter 01), the policy gradient and what an advantage is (second half
-#   of chapter 02).
+# - **You need:** log-probabilities and masks (chapter 01, or the second half of 02), the policy gradient and what an
+#   advantage is (second half of 02).
 # - **You will be able to:** weigh samples of one policy as if they came from another; write the ratio and the clip; say
 #   for each token whether the clip cuts it; find out why a ratio is not 1 when it should be.
 # - **Minutes:** 60, of which 20 for the two exercises and 10 for the bug hunt.
 
 # %% tags=["setup"]
 import torch
-import torch.nn.functional as F
-from transformers import AttentionInterface
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-# %% tags=["setup"]
 from grpo_lab.concepts import clipped_surrogate as clip_in_package
+from grpo_lab.concepts import diagnostics
 from grpo_lab.concepts import importance_ratio as ratio_in_package
-from grpo_lab.concepts.diagnostics import effective_sample_size, quadrant_fractions
-from grpo_lab.engine.recipes import grpo
-from grpo_lab.engine.recording import read_recording
-from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Sort
-from grpo_lab.engine.train import start, step, train
-
-# %% tags=["setup"]
-from grpo_lab.engine.warm_start import warm_start
-from grpo_lab.teach.checks import check_clipped_surrogate, check_importance_ratio
-from grpo_lab.teach.explorer import Explorer, bars, line, number, text, whole
-from grpo_lab.teach.loop import loop
-from grpo_lab.teach.pictures import BLUE, GREY, ORANGE, tidy
-from grpo_lab.teach.plots import curves
-from grpo_lab.teach.predict import Bet
-from grpo_lab.teach.quiz import Question, Quiz
+from grpo_lab.engine import recipes, recording, rollout, tasks, train, warm_start
+from grpo_lab.teach import checks, explorer, loop, pictures, plots, predict, quiz, reveal
 
 # %% tags=["plot"]
-loop("loss")
+loop.loop("loss")
 
 # %% [markdown]
-# In the lit box, 1 step of the loop turns log-probabilities and advantages into one number to make smaller.
+# The lit box turns log-probabilities and advantages into one number, to be made smaller.
 #
 # ## Can flips of one coin speak for another?
 #
 # You flip a fair coin. A friend asks about a bent coin, which shows heads with probability 0.8. You have no bent coin.
 # Still, your flips can answer: count each head more and each tail less, because the bent coin would have shown more
 # heads and fewer tails. How much more? By the **weight** $w$: the probability under the coin you ask about,
-# $\pi$ (pi), divided by the probability under the coin that was flipped, $\mu$ (mu).
+# $\pi$ (pi), divided by the probability under the coin that was flipped, $\mu$ (mu). For any $f$ that is averaged,
 #
 # $$\mathbb{E}_\mu[w \cdot f] = \mathbb{E}_\pi[f], \qquad w = \pi / \mu$$
 #
-# This is **importance sampling**. Heads: $w = 0.8 / 0.5 = 1.6$. Tails: $w = 0.2 / 0.5 = 0.4$.
+# $\mathbb{E}_\mu$ is the average over flips of $\mu$. This is **importance sampling**. Heads: $w = 0.8 / 0.5 = 1.6$.
+# Tails: $w = 0.2 / 0.5 = 0.4$.
 
 # %% tags=["demo"]
 mu_V = torch.tensor([0.5, 0.5], dtype=torch.float64)  # heads, tails: the coin that was flipped
@@ -63,78 +47,71 @@ print(f"E_mu[f]    = {(mu_V * f_V).sum():.3f}      the fair coin's own answer")
 print(f"E_mu[w*f]  = {(mu_V * w_V * f_V).sum():.3f}      the fair coin's flips, weighted")
 print(f"E_pi[f]    = {(pi_V * f_V).sum():.3f}      the bent coin's answer")
 print(f"E_mu[w]    = {(mu_V * w_V).sum():.3f}      the weights themselves average 1, always")
+w_BT = torch.tensor([[1.6] * 5 + [0.4] * 5], dtype=torch.float64)  # ten flips of the fair coin, five heads
+share = diagnostics.effective_sample_size(w_BT, torch.ones_like(w_BT, dtype=torch.bool))
+print(f"ess        = {share:.3f}      of ten such flips: explained below")
 
 # %% [markdown]
-# 0.800 from the wrong coin. The average is right, but it has a price: the flips no longer count equally. Ten flips
-# with 5 heads carry the weights 1.6 five times and 0.4 five times. So they answer as well as *fewer* flips of the
-# bent coin itself would. How many? The **effective sample size** says it as a share of the flips:
+# 0.800 from the wrong coin. The average is right, but it has a price: the flips no longer count equally, so fewer of
+# them really count. How many? A rule of thumb, the **effective sample size**, says it as a share of the $n$ flips. It
+# looks at the weights only, not at what is averaged:
 #
 # $$\mathrm{ess} = \frac{(\sum w)^2}{n \sum w^2}$$
 #
-# It is 1 when all weights are equal, and $1/n$ when one sample outweighs all others.
+# It is 1 when all weights are equal, and $1/n$ when one sample outweighs all others. By hand, ten flips with 5 heads:
+# $\sum w = 5 \cdot 1.6 + 5 \cdot 0.4 = 10$ and $\sum w^2 = 13.6$, so ess is $100 / 136 = 0.735$. Ten flips count as
+# 7.35.
+#
+# Now let one sample be *seven* flips in a row. Its weight is the product of the seven weights.
 
 # %% tags=["widget"]
-bet = Bet(
-    "03-ess", "Ten flips, five heads, weighted for the bent coin: worth how many of its own?", low=0, high=10
+bet_seven = predict.Bet(
+    "03-seven-flips",
+    "1,000 samples of one flip count as 735. As how many do 1,000 samples of seven flips count?",
+    low=0,
+    high=1000,
 )
-bet
-
-# %% tags=["demo"]
-w_BT = torch.tensor([[1.6] * 5 + [0.4] * 5], dtype=torch.float64)
-share = effective_sample_size(w_BT, torch.ones_like(w_BT, dtype=torch.bool))
-variance = (mu_V * (w_V - 1) ** 2).sum()
-print(f"(sum w)^2 = {w_BT.sum() ** 2:.0f}, n * sum w^2 = 10 * {w_BT.square().sum():.1f}: ess {share:.3f}")
-print(f"variance of w {variance:.2f}, and 1 / (1 + variance) = {1 / (1 + variance):.3f}: the same number")
-bet.reveal(
-    7.35, within=1, because="100 / 136 = 0.735 of ten. The further apart the coins, the fewer flips are left."
-)
-
+bet_seven
 
 # %% tags=["widget"]
-def coins(mu, pi, flips):
-    """The weights of heads and of tails, and the ess of samples of so many flips."""
-    heads, tails = pi / mu, (1 - pi) / (1 - mu)
-    return heads, tails, (1 / (mu * heads**2 + (1 - mu) * tails**2)) ** flips
+told = "The flips don't know of each other, so their ess multiply: 0.735 to the power 7 is 0.116."
+print(bet_seven.reveal(116, within=60, because=told))
 
 
-def draw(fig, *, mu, pi, flips):
-    left, right = fig.axes or fig.subplots(1, 2, width_ratios=[1, 1.5])
-    heads, tails, ess = coins(mu, pi, flips)
-    bars(left, "weights", ["heads", "tails"], [heads, tails], color=BLUE, width=0.6)
-    line(left, "one", [-0.5, 1.5], [1, 1], color=GREY, linestyle="--", linewidth=1)
-    text(left, "heads", 0, max(1, heads) + 0.2, f"{heads:.2f}", ha="center")
-    text(left, "tails", 1, max(1, tails) + 0.2, f"{tails:.2f}", ha="center")
+def ess_of(mu, pi, flips):
+    """The ess of many samples of so many flips: 1 / E_mu[w^2] for one flip, to the power of flips."""
+    return (1 / (pi**2 / mu + (1 - pi) ** 2 / (1 - mu))) ** flips
+
+
+def draw_ess(fig, *, mu, pi, flips):
+    ax = fig.axes[0] if fig.axes else fig.subplots()
     n_N = range(1, 31)
-    line(right, "ess", n_N, [coins(mu, pi, n)[2] for n in n_N], color=BLUE)
-    line(right, "here", [flips], [max(ess, 1e-8)], color=ORANGE, marker="o", linestyle="none", markersize=9)
-    if not left.get_ylabel():
-        tidy(left, title="Weight of one flip", ylabel="w = pi / mu")
-        tidy(right, title="What a longer sample is worth", xlabel="flips in one sample", ylabel="ess")
-        left.set_ylim(0, 10.2)
-        right.set(ylim=(1e-8, 2), yscale="log", xlim=(0, 31))
-        fig.subplots_adjust(wspace=0.35)
+    explorer.line(ax, "ess", n_N, [ess_of(mu, pi, n) for n in n_N], color=pictures.BLUE)
+    here = {"color": pictures.ORANGE, "marker": "o", "linestyle": "none", "markersize": 9}
+    explorer.line(ax, "here", [flips], [max(ess_of(mu, pi, flips), 1e-8)], **here)
+    if not ax.get_xlabel():
+        pictures.tidy(ax, title="Each flip costs the same factor", xlabel="flips in one sample", ylabel="ess")
+        ax.set(ylim=(1e-8, 2), yscale="log", xlim=(0, 31))
 
 
-# %% tags=["widget"]
-def describe(*, mu, pi, flips):
-    heads, tails, ess = coins(mu, pi, flips)
-    told = f"Weights: heads {heads:.2f}, tails {tails:.2f}. With {flips} flip{'s' * (flips > 1)} a sample, "
-    return told + f"1,000 samples are worth {1000 * ess:,.1f}."
+def describe_ess(*, mu, pi, flips):
+    told = f"Weights: heads {pi / mu:.2f}, tails {(1 - pi) / (1 - mu):.2f}. With {flips} flip{'s' * (flips > 1)} "
+    return told + f"a sample, 1,000 samples count as {1000 * ess_of(mu, pi, flips):,.1f}."
 
 
-Explorer(
-    draw,
-    describe,
-    question="How much are another coin's flips worth?",
-    mu=number(0.5, 0.1, 0.9, "heads of the flipped coin", step=0.05),
-    pi=number(0.8, 0.1, 0.9, "heads of the other coin", step=0.05),
-    flips=whole(1, 1, 30, "in one sample"),
+explorer.Explorer(
+    draw_ess,
+    describe_ess,
+    question="How much do another coin's flips count?",
+    mu=explorer.number(0.5, 0.1, 0.9, "heads of the flipped coin", step=0.05),
+    pi=explorer.number(0.8, 0.1, 0.9, "heads of the other coin", step=0.05),
+    flips=explorer.whole(7, 1, 30, "in one sample"),
 )
 
 # %% [markdown]
-# Put `flips` on 7: 1,000 samples are worth 116. An answer of seven tokens is one sample of seven flips, its weight a
-# product of seven, and real answers have thousands of tokens. So PPO and GRPO don't use the weight of the whole
-# answer. They give each **token** its own weight and leave the tokens before it unweighted.
+# An answer of seven tokens is like one sample of seven flips, and real answers have thousands of tokens. So PPO
+# (proximal policy optimization, on which GRPO builds) and GRPO don't use the weight of the whole answer. They give
+# each **token** its own weight and leave the tokens before it unweighted.
 #
 # That is an approximation. It has the right gradient as long as the two policies are equal, and it gets worse as they
 # move apart (our reading of Schulman et al. 2017, section 2). Hence the second half of this chapter: don't let them
@@ -142,8 +119,8 @@ Explorer(
 #
 # ## Which two policies?
 #
-# $\mu$ is the policy at the start of this update, `logp_old`. It wrote the answers. $\pi$ is the policy being
-# trained, `logp`. The weight of a token is called the **ratio**:
+# $\mu$ is the policy that wrote the answers, as it was before the first update on this batch: $\pi_{old}$, in code
+# `logp_old`. $\pi$ is the policy being trained, `logp`. The weight of a token is called the **ratio**:
 #
 # $$\mathrm{ratio} = \pi / \pi_{old} = e^{\,\mathrm{logp} - \mathrm{logp\_old}}$$
 #
@@ -152,13 +129,13 @@ Explorer(
 #
 # ### Exercise 1: `importance_ratio` (8 minutes)
 #
-# **In:** `logp_BT` (being trained), `logp_old_BT` (a constant), `mask_BT` (True on the policy's own tokens), all
-# (B, T). **Out:** `ratio_BT`, 1 off the mask. Gradient flows to `logp_BT` only.
+# **In:** `logp_BT` (being trained), `logp_old_BT` (a constant), `mask_BT` (True on the policy's own tokens). All are
+# (B, T): a row an answer, a column a token. **Out:** `ratio_BT`, 1 off the mask. Gradient flows to `logp_BT` only.
 #
 # **One row:** logp −0.693, logp_old −0.916, mask True gives 1.25; with mask False it gives 1.
 #
-# **Done when** the check below says so. *Hint: under the mask may stand anything, even numbers whose exp is infinite.
-# Should you choose before exp, or after?*
+# **Done when** the check below says so. *Hint: where the mask is False anything may stand, even numbers whose exp is
+# infinite. Should you choose before exp, or after?*
 
 
 # %% tags=["exercise"]
@@ -168,22 +145,22 @@ def importance_ratio(logp_BT, logp_old_BT, mask_BT):
 
 
 # %% tags=["check"]
-importance_ratio = check_importance_ratio(importance_ratio, otherwise=ratio_in_package.importance_ratio)
+importance_ratio = checks.check_importance_ratio(
+    importance_ratio, otherwise=ratio_in_package.importance_ratio
+)
 
 # %% tags=["demo"]
-from grpo_lab.teach.reveal import reveal
-
-reveal(ratio_in_package.importance_ratio)
+reveal.reveal(ratio_in_package.importance_ratio)
 
 # %% [markdown]
 # ## At the first update the ratio is exactly 1. Is that a bug?
 #
 # At the first update of a batch nothing has moved yet: `logp` *is* `logp_old`, and each ratio is $e^0 = 1$. Some
-# trainers don't even compute `logp_old` then; they write `exp(logp - logp.detach())`, which looks like
-# `exp(x - x)`: always 1, for all time. What can such a loss teach?
+# trainers don't even compute `logp_old` then. They write `exp(logp - logp.detach())`, which looks like `exp(x - x)`:
+# always 1. What can such a loss teach?
 
 # %% tags=["widget"]
-bet_one = Bet(
+bet_one = predict.Bet(
     "03-ratio-one",
     "The loss is -A * exp(logp - logp.detach()). What is its gradient?",
     choices=["0, because the ratio is the constant 1", "the policy gradient, -A * grad logp", "-A"],
@@ -205,35 +182,11 @@ bet_one.reveal(
 )
 
 # %% [markdown]
-# The values differ, −0.625 and 0.690; the gradients are equal to the last digit: 0.3416, −0.4178, 0.0762. **At ratio 1
-# the surrogate is the policy gradient of chapter 02.** "Surrogate" means stand-in: its value is not to be read, its
-# gradient is to be followed. Nothing is broken.
+# The values differ, −0.625 and 0.690; the gradients are equal to the last digit: 0.3416, −0.4178, 0.0762. So at ratio 1
+# the loss `-A * ratio` is the policy gradient of chapter 02. The product ratio · A is called a **surrogate**, a
+# stand-in: its value is not to be read, its gradient is to be followed. Nothing is broken.
 #
 # From the second update on the same batch, `logp` has moved and `logp_old` has not: then ratios differ from 1.
-#
-# ## "My clip fraction is 0 for the whole run"
-#
-# Below is the real trainer, one batch each. The **clip fraction** is the share of tokens whose gradient the clip has
-# set to 0. Two settings are often mixed up: how many answers a prompt gets (`group_size` here, `num_generations` in
-# TRL), and how often one batch is gone through (`epochs` here, `num_iterations` in TRL). Which one wakes the clip?
-
-# %% tags=["demo"]
-task = Sort(6)
-for group_size, epochs in ((8, 1), (16, 1), (8, 2)):
-    policy = warm_start(task, "S", seed=0)
-    policy.model.double()  # float64, so that every machine prints the same
-    row = step(
-        start(policy, task, seed=0, lr=3e-4, batch_size=32), grpo(group_size=group_size, epochs=epochs)
-    )
-    print(
-        f"group_size {group_size:2d} (num_generations), epochs {epochs} (num_iterations): "
-        f"ratio at most {row['policy/ratio_max']:.2f}, clip fraction {row['policy/clip_frac']:.3f}"
-    )
-
-# %% [markdown]
-# Twice the answers leave the clip fraction at 0.000; a second epoch lifts it to 0.089. With one update a batch every
-# ratio is 1, 1 is inside any band, and the clip has nothing to do. That is a setting, not a fault. DeepSeekMath
-# (section 4.2) ran one update a batch too; DeepSeek-R1 cut each rollout into 16 minibatches, so its clip can act.
 #
 # ## And if the first ratio is *not* 1?
 #
@@ -242,11 +195,12 @@ for group_size, epochs in ((8, 1), (16, 1), (8, 2)):
 # scored once as they were sampled, and four times with one thing changed.
 
 # %% tags=["demo"]
-policy = warm_start(task, "S", seed=0)
-policy.model.double()
+task = tasks.Sort(6)
+policy = warm_start.warm_start(task, "S", seed=0)
+policy.model.double()  # float64, so that every machine prints the same
 prompts = task.prompts(3, generator=torch.Generator().manual_seed(1))
-answers = rollout(policy, task, prompts, group_size=8, noise_BT=row_noise(1, range(3), 8, 7))
-
+noise_BT = rollout.row_noise(1, range(3), 8, 7)  # the dice
+answers = rollout.rollout(policy, task, prompts, group_size=8, noise_BT=noise_BT)
 noisy, rounded = policy.copy(), policy.copy()
 for part in noisy.model.modules():
     if isinstance(part, torch.nn.Dropout):
@@ -270,42 +224,41 @@ for name, logp_BT in scored.items():
     ratio_BT = importance_ratio(logp_BT, answers.logp_rollout_BT, answers.mask_BT)
     own = ratio_BT[answers.mask_BT]
     outside = ((own < 0.8) | (own > 1.2)).double().mean()
-    ess = effective_sample_size(ratio_BT, answers.mask_BT)
+    ess = diagnostics.effective_sample_size(ratio_BT, answers.mask_BT)
     print(f"{name:18s}     {own.mean():6.3f}   {own.max():7.3f}              {outside:5.1%}   {ess:5.3f}")
 
 # %% [markdown]
-# Scored by the same program, every ratio is 1.000. Dropout puts 35.1 % of the tokens outside the band and leaves an ess
-# of 0.161. A temperature on one side only: 23.8 % outside. A shift by one column: 480 at most. Weights rounded to
-# bfloat16 are milder, 1.022 at most. None of these runs crashes; the loss is a number like any other.
+# Scored by the same program, every ratio is 1.000. Dropout puts 35.1 % of the tokens outside 0.8 to 1.2 and leaves an
+# ess of 0.161. A temperature on one side only (the policy sampled at 1): 23.8 % outside. A shift by one column: 480 at
+# most. Weights rounded to bfloat16 are milder, 1.022 at most. None of these runs crashes; the loss is a number like any
+# other.
 #
-# So a ratio at step 0 is the cheapest test there is for a training loop: **it must be 1, token by token, before
-# anything has been trained.** Take it against what the *sampler* recorded (`logp_rollout`). Against `logp.detach()`
-# it is 1 by construction and proves nothing.
+# So the ratio at step 0, before the first update, is the cheapest test there is for a training loop: **it must be 1,
+# token by token, up to rounding.** Take it against what the *sampler* recorded (`logp_rollout`). Against
+# `logp.detach()` it is 1 by construction and proves nothing.
 #
 # ## What must the objective do once the ratio has moved?
 #
-# The plain surrogate is $\mathrm{ratio} \cdot A$, to be made larger. It never has enough: a token with $A = 1$ gains
+# The plain surrogate, $\mathrm{ratio} \cdot A$, is to be made larger. It never has enough: a token with $A = 1$ gains
 # as much from going from ratio 1 to 2 as from 2 to 3, although the samples say less and less about such a policy. PPO
-# adds a second product, with the ratio held inside a band, and takes the **smaller** of the two:
+# adds a second product, with the ratio held inside a **band**, and takes the **smaller** of the two:
 #
 # $$\min\big(\mathrm{ratio} \cdot A,\; \mathrm{clip}(\mathrm{ratio},\, 1 - eps_{low},\, 1 + eps_{high}) \cdot A\big)$$
 #
-# By hand, with both eps at 0.2. Two signs of $A$, two sides of the band: four quadrants.
+# Where the clipped product is the smaller, the ratio no longer matters and the gradient is 0: the token is *cut*. By
+# hand, with both eps at 0.2. Two signs of $A$, two sides of the band: four quadrants. The last one is yours.
 #
-# | A | ratio | ratio · A | clip(ratio) · A | the smaller | still depends on the ratio? |
+# | A | ratio | ratio · A | clip(ratio) · A | the smaller | cut? |
 # |---|---|---|---|---|---|
-# | +1 | 1.5 | 1.5 | 1.2 | **1.2** | no: cut, it has been raised enough |
-# | +1 | 0.5 | 0.5 | 0.8 | **0.5** | yes: it went the wrong way, bring it back |
-# | −1 | 0.5 | −0.5 | −0.8 | **−0.8** | no: cut, it has been lowered enough |
-# | −1 | 1.5 | −1.5 | −1.2 | **−1.5** | yes: it went the wrong way, bring it back |
-#
-# The last line is where people fall. $A$ is negative and the smaller product is the one that is *further* from 0:
-# −1.5, not −1.2.
+# | +1 | 1.5 | 1.5 | 1.2 | **1.2** | yes: it has been raised enough |
+# | +1 | 0.5 | 0.5 | 0.8 | **0.5** | no: it went the wrong way, bring it back |
+# | −1 | 0.5 | −0.5 | −0.8 | **−0.8** | yes: it has been lowered enough |
+# | −1 | 1.5 | −1.5 | −1.2 | ? | ? |
 
 # %% tags=["widget"]
-bet_cut = Bet(
+bet_cut = predict.Bet(
     "03-quadrant",
-    "A wrong answer's token (A = -1) has become more likely: ratio 1.5. Is it cut at 1.2?",
+    "A wrong answer's token (A = -1) has become more likely: ratio 1.5. Is it cut?",
     choices=["yes, 1.5 is outside the band", "no, its gradient is kept", "half of it is kept"],
 )
 bet_cut
@@ -315,7 +268,8 @@ bet_cut
 #
 # **In:** `ratio_BT`, `advantages_BT` (a constant), `eps_low`, `eps_high`, and `delta`: a cap on the ratio in the first
 # product (`None`: no cap; what it is for comes below). **Out:** `loss_BT`, one number a token, to be made *smaller*, so
-# with a minus in front. No mask and no mean here: `aggregate` adds the tokens up later.
+# with a minus in front. Gradient flows to `ratio_BT` only. No mask and no mean here: the trainer adds the tokens up
+# later.
 #
 # **One row:** ratio 1.5, A −1, eps 0.2: the loss is 1.5. With `delta=1.4` it is 1.4. With A +1 it is −1.2.
 #
@@ -329,17 +283,19 @@ def clipped_surrogate(ratio_BT, advantages_BT, *, eps_low=0.2, eps_high=0.2, del
 
 
 # %% tags=["check"]
-clipped_surrogate = check_clipped_surrogate(clipped_surrogate, otherwise=clip_in_package.clipped_surrogate)
+clipped_surrogate = checks.check_clipped_surrogate(
+    clipped_surrogate, otherwise=clip_in_package.clipped_surrogate
+)
 
 # %% tags=["demo"]
-reveal(clip_in_package.clipped_surrogate)
+reveal.reveal(clip_in_package.clipped_surrogate)
 
 # %% [markdown]
 # ## min or max? Ask the gradient
 #
-# "For A < 0 the inequality turns round, so take the max there." It sounds right, and it stood in published code in
-# seven places. Let autograd judge it. `slope` is the derivative of the objective with respect to the ratio: $A$ where
-# the token still learns, 0 where it is cut.
+# "For A < 0 the inequality turns round, so take the max there." It sounds right, and until May 2026 it stood in one
+# public repository in seven places. Let autograd judge it. `slope` is the derivative of the objective with respect to
+# the ratio: $A$ where the token still learns, 0 where it is cut.
 
 
 # %% tags=["demo"]
@@ -366,9 +322,10 @@ bet_cut.reveal(
 )
 
 # %% [markdown]
-# With `min` the four slopes are 0, +1, 0, −1. With the turned-round version the last two swap: a wrong answer's token
-# that is already rare (ratio 0.5) is pushed down for ever, and one that has grown (ratio 1.5) is let off. For A ≥ 0
-# the two agree, and at ratio 1 they agree too, so a run with one update a batch never shows the mistake.
+# With `min` the four slopes are 0, +1, 0, −1. The fourth quadrant is where people fall: $A$ is negative, so the smaller
+# product is the one *further* from 0, −1.5 and not −1.2. With the turned-round version the last two slopes swap: a
+# wrong answer's token that is already rarer (ratio 0.5) is pushed down for ever, and one that has grown (ratio 1.5) is
+# let off. At ratio 1 both agree, so a run with one update a batch never shows the mistake.
 #
 # Why `min`? It takes the *worse* of the two promises. Nothing is gained by going outside the band, so the gradient is 0
 # there; what was lost outside stays visible, so the way back stays open.
@@ -390,10 +347,32 @@ for ratio in (1.0, 2.0, 10.0, 100.0):
     )
 
 # %% [markdown]
-# Loss 100 from one token: it outweighs a hundred others, and the clip lets it through *by design*. That is no wrong
-# clip. Where ratios can get that large (an old batch, another program that samples), people add a cap: for A < 0 the
-# loss is at most `delta` · |A|, and above `delta` the slope is 0. Ye et al. (2020) call it dual clip, with the cap 3;
-# INTELLECT-2 (2025) calls it two-sided clipping. GRPO as published has none.
+# Loss 100 from one token: it outweighs a hundred others, and the clip lets it through *by design*. Where ratios can get
+# that large (an old batch, another program that samples), people add a cap: for A < 0 the loss is at most `delta` ·
+# |A|, and above `delta` the slope is 0. Ye et al. (2020) call it dual clip, with the cap 3; INTELLECT-2 (2025) calls it
+# two-sided clipping. GRPO as published has none.
+#
+# ## "My clip fraction is 0 for the whole run"
+#
+# The **clip fraction** is the share of tokens that the clip cuts. Below is the real trainer, one batch each. Two
+# settings are often mixed up: how many answers a prompt gets (`group_size` here, `num_generations` in TRL), and how
+# often one batch is gone through (`epochs` here, `num_iterations` in TRL). Which one wakes the clip?
+
+# %% tags=["demo"]
+for group_size, epochs in ((8, 1), (16, 1), (8, 2)):
+    policy = warm_start.warm_start(task, "S", seed=0)
+    policy.model.double()
+    run = train.start(policy, task, seed=0, lr=3e-4, batch_size=32)
+    row = train.step(run, recipes.grpo(group_size=group_size, epochs=epochs))
+    print(
+        f"group_size {group_size:2d} (num_generations), epochs {epochs} (num_iterations): "
+        f"ratio at most {row['policy/ratio_max']:.2f}, clip fraction {row['policy/clip_frac']:.3f}"
+    )
+
+# %% [markdown]
+# Twice the answers leave the clip fraction at 0.000; a second epoch lifts it to 0.089. With one update a batch every
+# ratio is 1, 1 is inside any band, and the clip has nothing to do. That is a setting, not a fault. DeepSeekMath
+# (section 4.2) ran one update a batch too; DeepSeek-R1 cut each rollout into 16 minibatches, so its clip can act.
 #
 # ## Eight updates on one real batch
 #
@@ -402,29 +381,33 @@ for ratio in (1.0, 2.0, 10.0, 100.0):
 # from the same start, without it. 835 tokens have an advantage that is not 0.
 
 # %% tags=["widget"]
-bet_far = Bet(
+bet_far = predict.Bet(
     "03-first-update",
-    "After ONE update, how many percent of the 835 tokens are outside 0.8 to 1.2?",
+    "After ONE update with the clip, how many percent of the 835 tokens are outside 0.8 to 1.2?",
     low=0,
     high=100,
 )
 bet_far
 
 # %% tags=["demo"]
-real = read_recording("several_updates")
+real = recording.read_recording("several_updates")
 A_BT = real["advantages_B"][:, None].expand(real["mask_BT"].shape).double()
 own_BT = real["mask_BT"] & (A_BT != 0)  # tokens with something to learn
-quadrants = {"clip": [], "no clip": []}
+quadrants, ends = {"clip": [], "no clip": []}, {"clip": [], "no clip": []}
 for name, key in (("clip", "logp_UBT"), ("no clip", "logp_unclipped_UBT")):
     for logp_BT in real[key].double():
         ratio_BT = importance_ratio(logp_BT, real[key][0].double(), own_BT)
-        quadrants[name].append(quadrant_fractions(ratio_BT, A_BT, own_BT, eps_low=0.2, eps_high=0.2))
-print("            A>0, above 1.2   A<0, below 0.8   both   outside on the other side")
+        quadrants[name].append(
+            diagnostics.quadrant_fractions(ratio_BT, A_BT, own_BT, eps_low=0.2, eps_high=0.2)
+        )
+        ends[name].append((ratio_BT[own_BT].min(), ratio_BT[own_BT].max()))
+print("updates     A>0, above 1.2   A<0, below 0.8   both    other side   ratios")
 for name, u in (("clip", 1), ("clip", 2), ("clip", 8), ("no clip", 8)):
     q = {key: float(share) for key, share in quadrants[name][u].items()}
     print(
         f"{name:7s} {u}            {q['good_above']:4.1%}            {q['bad_below']:5.1%}  "
-        f"{q['good_above'] + q['bad_below']:5.1%}   {q['good_below'] + q['bad_above']:5.1%}"
+        f"{q['good_above'] + q['bad_below']:5.1%}   {q['good_below'] + q['bad_above']:5.1%}        "
+        f"{ends[name][u][0]:.2f} to {ends[name][u][1]:.1f}"
     )
 bet_far.reveal(
     13.7,
@@ -434,9 +417,10 @@ bet_far.reveal(
 )
 
 # %% [markdown]
-# Together 13.7 % after one update, and some ratios as far as 0.02 and 7.2. From the second update on the clip can act.
-# After eight, 12.2 % of the tokens are beyond the band on the side their advantage pushes to, without the clip 14.0 %:
-# it slows the drift and doesn't stop it. Is it a wall, then?
+# After one update 9.7 % are outside on the side to which their advantage pushes, and 4.0 % on the other side: 13.7 %
+# together, with ratios from 0.02 to 7.2. From the second update on the clip can act. After eight, 12.2 % of the tokens
+# are beyond the band on the pushed side, without the clip 14.0 %. In this batch it slows the drift and doesn't stop it.
+# Is it a wall, then?
 #
 # ## Does the clip pull a token back?
 #
@@ -457,12 +441,12 @@ for u in (2, 8):
     )
 
 # %% [markdown]
-# After the second update 48 % of the 66 are even lower and 23 % are back inside, the rest lie between. After the eighth
-# the lowest ratio is 0.009.
+# After the second update 48 % of the 66 are even lower and 23 % are back inside; the rest have turned back but are
+# still below 0.8. After the eighth the lowest ratio is 0.009.
 #
 # Slope 0 means *nobody pushes this token any more*. It does not mean that it stands still: all tokens share one set of
-# weights, and the other tokens' gradients carry it along, further out or back in. The clip is no wall and no spring. It
-# is a hand that lets go.
+# weights, and the other tokens' gradients carry it along, further out or back in. (So does the optimizer, which still
+# remembers the last step.) The clip is no wall and no spring. It is a hand that lets go.
 #
 # ## The whole clip in one picture
 #
@@ -484,16 +468,28 @@ def tokens(update, sign, eps_low, eps_high):
 def draw_lines(ax, sign, eps_low, eps_high):
     value_N = -clipped_surrogate(r_N, torch.full_like(r_N, sign), eps_low=eps_low, eps_high=eps_high)
     (slope_N,) = torch.autograd.grad(value_N.sum(), r_N)
-    line(ax, "objective", r_N[0].detach(), value_N[0].detach(), color=BLUE, linewidth=2)
-    line(ax, "slope", r_N[0].detach(), slope_N[0], color=ORANGE, linestyle="--", linewidth=2)
+    explorer.line(ax, "objective", r_N[0].detach(), value_N[0].detach(), color=pictures.BLUE, linewidth=2)
+    explorer.line(
+        ax, "slope", r_N[0].detach(), slope_N[0], color=pictures.ORANGE, linestyle="--", linewidth=2
+    )
 
 
 def draw_tokens(ax, sign, eps_low, eps_high, update):
     ratio_N, cut_N, _ = tokens(update, sign, eps_low, eps_high)
-    for name, chosen_N, colour, hatch in (("cut", cut_N, ORANGE, "////"), ("kept", ~cut_N, BLUE, "")):
+    looks = (("cut", cut_N, pictures.ORANGE, "////"), ("kept", ~cut_N, pictures.BLUE, ""))
+    for name, chosen_N, colour, hatch in looks:
         heights = torch.histogram(ratio_N[chosen_N].clamp(max=2.43), edges_N)[0]
         style = {"color": colour, "hatch": hatch, "width": 0.036, "edgecolor": "white", "linewidth": 0}
-        bars(ax, name, edges_N[:-1] + 0.02, heights, **style)
+        explorer.bars(ax, name, edges_N[:-1] + 0.02, heights, **style)
+
+
+def describe(*, eps_low, eps_high, update):
+    parts = [tokens(update, sign, eps_low, eps_high) for sign in (1, -1)]
+    high, low = (int(cut_N.sum()) for _, cut_N, _ in parts)
+    kept = sum(int((outside_N & ~cut_N).sum()) for _, cut_N, outside_N in parts)
+    told = f"After update {update}, band {1 - eps_low:.2f} to {1 + eps_high:.2f}: of 835 tokens {high / 835:.1%} "
+    told += f"are cut above (A > 0), {low / 835:.1%} cut below (A < 0), "
+    return told + f"{kept / 835:.1%} outside but kept. Hatched: cut."
 
 
 # %% tags=["widget"]
@@ -504,34 +500,26 @@ def draw(fig, *, eps_low, eps_high, update):
         draw_tokens(low, sign, eps_low, eps_high, update)
         for ax in (top, low):
             for name, bound in (("low", 1 - eps_low), ("high", 1 + eps_high)):
-                line(ax, name, [bound] * 2, [-3, 1000], color=GREY, linestyle=":", linewidth=1)
+                explorer.line(
+                    ax, name, [bound] * 2, [-3, 1000], color=pictures.GREY, linestyle=":", linewidth=1
+                )
         if not low.get_xlabel():
-            tidy(top, title="A > 0: right answers" if sign > 0 else "A < 0: wrong answers")
-            tidy(low, xlabel="ratio (last bar: 2.4 and more)", ylabel="tokens" if sign > 0 else "")
+            pictures.tidy(top, title="A > 0: right answers" if sign > 0 else "A < 0: wrong answers")
+            pictures.tidy(low, xlabel="ratio (last bar: 2.4 and more)", ylabel="tokens" if sign > 0 else "")
             top.set(ylim=(-2.5, 2.5), xlim=(0, 2.45))
             low.set(yscale="log", ylim=(0.7, 700))
-            top.text(0.05, -2.25, "solid: objective, dashed: slope", fontsize=9, color=GREY)
+            top.text(0.05, -2.25, "solid: objective, dashed: slope", fontsize=9, color=pictures.GREY)
     fig.subplots_adjust(hspace=0.12, wspace=0.18, top=0.92, bottom=0.11)
 
 
-# %% tags=["widget"]
-def describe(*, eps_low, eps_high, update):
-    parts = [tokens(update, sign, eps_low, eps_high) for sign in (1, -1)]
-    high, low = (int(cut_N.sum()) for _, cut_N, _ in parts)
-    kept = sum(int((outside_N & ~cut_N).sum()) for _, cut_N, outside_N in parts)
-    told = f"After update {update}, band {1 - eps_low:.2f} to {1 + eps_high:.2f}: of 835 tokens {high / 835:.1%} "
-    told += f"are cut above (A > 0), {low / 835:.1%} cut below (A < 0), "
-    return told + f"{kept / 835:.1%} outside but kept. Hatched: cut."
-
-
-Explorer(
+explorer.Explorer(
     draw,
     describe,
     question="What do eps_low and eps_high cut?",
     height=5.0,
-    eps_low=number(0.2, 0, 1, "lower side", step=0.04),
-    eps_high=number(0.2, 0, 1, "upper side", step=0.04),
-    update=whole(1, 1, 8, "updates done"),
+    eps_low=explorer.number(0.2, 0, 1, "lower side", step=0.04),
+    eps_high=explorer.number(0.2, 0, 1, "upper side", step=0.04),
+    update=explorer.whole(1, 1, 8, "updates done"),
 )
 
 # %% [markdown]
@@ -545,13 +533,9 @@ Explorer(
 # ratio hides: the same factor is a small step for a rare token and a large one for a common token.
 
 # %% tags=["demo"]
-import math
-
 for p_old in (0.01, 0.10, 0.90):
     caps = [min(1.0, p_old * (1 + eps)) for eps in (0.2, 0.28)]
-    print(f"probability {p_old:.2f}: gradient until {caps[0]:.4f} with 0.2, until {caps[1]:.4f} with 0.28")
-batches = [math.ceil(math.log(0.50 / 0.01) / math.log(1 + eps)) for eps in (0.2, 0.28)]
-print(f"from 0.01 to 0.50 at the bound: {batches[0]} batches with 0.2, {batches[1]} with 0.28")
+    print(f"probability {p_old:.2f}: pushed up to {caps[0]:.4f} with 0.2, up to {caps[1]:.4f} with 0.28")
 good_BT, p_old_BT = own_BT & (A_BT > 0), real["logp_UBT"][0].double().exp()
 freed_BT = good_BT & (ratio_UBT[1] > 1.2) & (ratio_UBT[1] <= 1.28)
 never = (p_old_BT[good_BT] > 1 / 1.2).double().mean()
@@ -562,55 +546,44 @@ print(
 )
 
 # %% [markdown]
-# A token of probability 0.01 may gain 0.0020 a batch, with clip-higher 0.0028; one of 0.90 reaches 1 before any bound.
-# So the upper bound binds what is rare, and DAPO wants rare tokens to be able to grow. In our batch 0.28 frees 11 of 15
-# cut tokens. But they were not rare, 0.71 to 0.75: on this toy right answers hold few rare tokens.
+# A token of probability 0.01 is pushed until it has gained 0.0020 in a batch, with clip-higher 0.0028; one of 0.90
+# reaches 1 before any bound. So the upper bound binds what is rare, and DAPO wants rare tokens to be able to grow. In
+# our batch 0.28 frees 11 of 15 cut tokens. But they were not rare, 0.71 to 0.75: on this toy right answers hold few
+# rare tokens.
 #
 # ## Your functions in the real trainer
 #
-# Now both of your functions drive a real run: 8 updates on each batch (4 epochs of 2 minibatches), 10 batches. Then the
-# same seed once more with the clip off (`eps_low=None, eps_high=None`).
+# Now both of your functions drive a real run: 8 updates on each batch (4 epochs, each in 2 halves), 10 batches. Then
+# the same seed once more with the clip off (`eps_low=None, eps_high=None`).
 
 # %% tags=["train", "nbval-ignore-output"]
 # output not compared: trained in float32, and the digits depend on the machine
-task = Sort(6)
-policy = warm_start(task, "S", seed=0)
-run = start(policy, task, seed=0, lr=3e-4)
-recipe = grpo(ratio=importance_ratio, policy_loss=clipped_surrogate, epochs=4, minibatches=2)
-with_clip = list(train(policy, task, recipe, steps=10, eval_every=10, run=run))
+task = tasks.Sort(6)
+mine = {"ratio": importance_ratio, "policy_loss": clipped_surrogate, "epochs": 4, "minibatches": 2}
+policy = warm_start.warm_start(task, "S", seed=0)
+run = train.start(policy, task, seed=0, lr=3e-4)
+with_clip = list(train.train(policy, task, recipes.grpo(**mine), steps=10, eval_every=10, run=run))
 for row in with_clip[1:]:
     print(
         f"batch {row['step']:2d}: right {row['reward/mean']:.2f}, cut above {row.get('policy/clip_frac_high', 0):.3f}, "
         f"cut below {row.get('policy/clip_frac_low', 0):.3f}, ess {row.get('policy/ess', 1):.2f}"
     )
-
-# %% tags=["train", "nbval-ignore-output"]
-# output not compared: trained in float32, and the digits depend on the machine
-other = warm_start(task, "S", seed=0)
-recipe_off = grpo(
-    ratio=importance_ratio,
-    policy_loss=clipped_surrogate,
-    eps_low=None,
-    eps_high=None,
-    epochs=4,
-    minibatches=2,
-)
-without = list(train(other, task, recipe_off, steps=10, eval_every=10, seed=0, lr=3e-4))
-for name, rows in (("clip", with_clip), ("no clip", without)):
-    print(name, " ".join(f"{row['eval/accuracy']:.2f}" for row in rows if "eval/accuracy" in row))
+other = warm_start.warm_start(task, "S", seed=0)
+without = recipes.grpo(**mine, eps_low=None, eps_high=None)
+no_clip = list(train.train(other, task, without, steps=10, eval_every=10, seed=0, lr=3e-4))
+for name, rows in (("clip   ", with_clip), ("no clip", no_clip)):
+    print(
+        name, "held-out", " to ".join(f"{row['eval/accuracy']:.2f}" for row in rows if "eval/accuracy" in row)
+    )
 
 # %% tags=["demo", "nbval-ignore-output"]
 # output not compared: trained in float32, and the digits depend on the machine
 assert max(row["policy/clip_frac"] for row in with_clip[1:]) > 0.02
-assert with_clip[-1]["eval/accuracy"] > without[-1]["eval/accuracy"] + 0.1
-batch = rollout(
-    policy,
-    task,
-    task.prompts(16, generator=torch.Generator().manual_seed(2)),
-    group_size=8,
-    noise_BT=row_noise(2, range(16), 8, 7),
-)
-with torch.no_grad():
+assert with_clip[-1]["eval/accuracy"] > no_clip[-1]["eval/accuracy"] + 0.1
+noise_BT = rollout.row_noise(2, range(16), 8, 7)
+fresh = task.prompts(16, generator=torch.Generator().manual_seed(2))
+batch = rollout.rollout(policy, task, fresh, group_size=8, noise_BT=noise_BT)
+with torch.no_grad():  # run.reference is the warm start
     drift_BT = importance_ratio(policy.logp(batch)[0], run.reference.logp(batch)[0], batch.mask_BT)
 print(
     f"against the warm start, after {run.version} batches: ratios from {drift_BT.min():.3f} to {drift_BT.max():.1f}"
@@ -622,10 +595,10 @@ assert drift_BT.max() > 1.5
 # batches. One seed says little, so here are three, recorded over 30 batches.
 
 # %% tags=["plot"]
-both = read_recording("clip_on_off")
+both = recording.read_recording("clip_on_off")
 accuracy_ASN = both["accuracy_ASN"].double()
-curves(
-    {"clip": accuracy_ASN[0], "without": accuracy_ASN[1]},
+plots.curves(
+    {"clip": accuracy_ASN[0], "no_clip": accuracy_ASN[1]},
     "right",
     steps=both["step_N"],
     xlabel="batches (8 updates each)",
@@ -636,28 +609,32 @@ curves(
 
 # %% [markdown]
 # With the clip the three seeds go from 0.51 to 0.62 on average, without it to 0.41, by way of 0.27 after 10 batches. At
-# every point after the start each seed is better off with the clip. That is this toy, at this learning rate and with 8
-# updates a batch; with one update a batch the two arms would be the same run.
+# every point after the start each seed is better off with the clip. Three seeds show *that* it helps here, not how
+# much: the interval of the arm without it is ±0.24. And it is this toy, at this learning rate and with 8 updates a
+# batch; with one update a batch the two arms would be the same run.
 #
-# And the print above the picture: after 10 batches some tokens are many times more likely than at the warm start.
-# **The clip limits a token against `logp_old`, and `logp_old` is renewed with every batch.** Ten batches at the bound
-# of 1.2 make a factor of $1.2^{10} = 6.2$. It limits the step, not the way. What holds a policy near its start is
-# another term, the KL of chapter 07.
+# Then the print above the picture: after 10 batches some tokens are many times more likely than at the warm start.
+# **The clip limits a token against `logp_old`, and `logp_old` is renewed with every batch.** Ten batches, each just up
+# to 1.2, already make a factor of $1.2^{10} = 6.2$, and the clip is no wall. It limits the step, not the way. What
+# holds a policy near its start is another term, the KL of chapter 06.
 #
 # ## Bug hunt: an ess of 0.29 before anything was trained
 #
-# A sampler gets its own attention code for the second layer. The first real step with it:
+# A sampler keeps what the tokens so far have computed (the *cache*) and then computes each new token alone. Ours gets
+# its own, faster attention code for the second layer. `recipes.grpo()` takes the ratio against what the sampler
+# recorded. Here is the first real step, with the plain sampler and with the fast one:
 
 
 # %% tags=["demo"]
+import torch.nn.functional as F
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+
 def fast_attention(module, query, key, value, attention_mask, **more):
     if module.layer_idx != 1:  # all other layers: as they were
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask, **more)
     out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=more.get("scaling"))
     return out.transpose(1, 2), None
-
-
-AttentionInterface.register("fast_attention", fast_attention)
 
 
 def fast_sampler(policy):
@@ -666,11 +643,11 @@ def fast_sampler(policy):
     return copy
 
 
-# %% tags=["demo"]
+AttentionInterface.register("fast_attention", fast_attention)
 for name, sampler in (("plain sampler", None), ("fast sampler", fast_sampler)):
-    policy = warm_start(task, "S", seed=0)
+    policy = warm_start.warm_start(task, "S", seed=0)
     policy.model.double()
-    row = step(start(policy, task, seed=0, lr=3e-4), grpo(), sampler=sampler)
+    row = train.step(train.start(policy, task, seed=0, lr=3e-4), recipes.grpo(), sampler=sampler)
     print(
         f"{name:13s}: reward/mean {row['reward/mean']:.2f}, policy/ratio_mean {row['policy/ratio_mean']:.3f}, "
         f"policy/ratio_max {row['policy/ratio_max']:5.2f}, policy/ess {row['policy/ess']:.2f}, "
@@ -678,8 +655,8 @@ for name, sampler in (("plain sampler", None), ("fast sampler", fast_sampler)):
     )
 
 # %% [markdown]
-# One update a batch, the very same weights, no lag. And yet a largest ratio of 26.36, an effective sample size of 0.29,
-# a clip fraction that is not 0, and 15 % right instead of 48 %.
+# One update a batch, the very same weights, fresh answers. And yet a largest ratio of 26.36, an effective sample size
+# of 0.29, a clip fraction that is not 0, and 15 % right instead of 48 %.
 #
 # **Your turn (10 minutes).** Don't read on. Write a test that says *where* the two programs part: sample with the fast
 # sampler, score with the policy, and look at the ratio column by column (column 0 is an answer's first token). What
@@ -689,10 +666,10 @@ for name, sampler in (("plain sampler", None), ("fast sampler", fast_sampler)):
 # %% tags=["demo"]
 def ratio_at_step_0(sampler):
     """The ratio of every token before any training, against what the sampler recorded."""
-    policy = warm_start(task, "S", seed=0)
+    policy = warm_start.warm_start(task, "S", seed=0)
     policy.model.double()
-    noise_BT = row_noise(1, range(3), 8, 7)
-    answers = rollout(sampler(policy), task, prompts, group_size=8, noise_BT=noise_BT)
+    noise_BT = rollout.row_noise(1, range(3), 8, 7)
+    answers = rollout.rollout(sampler(policy), task, prompts, group_size=8, noise_BT=noise_BT)
     with torch.no_grad():
         logp_BT, _ = policy.logp(answers)
     return importance_ratio(logp_BT, answers.logp_rollout_BT, answers.mask_BT)
@@ -707,10 +684,11 @@ for t, ratio_B in enumerate(ratio_at_step_0(fast_sampler).T):
 # <details><summary>The answer</summary>
 #
 # Column 0 is exact: it comes from reading the prompt, seven tokens at once, with nothing in the cache. Every later
-# token is computed alone, on top of the cache of all tokens before it: 1 query, 8 or more keys. `is_causal=True` draws
-# its triangle from the **top left** corner of that 1 × 8 table, so the one new token may look at key 0 and at nothing
-# else, not even at itself. The sampler writes with a second layer that has forgotten the past. Training reads whole
-# sequences, is right, and so disagrees. The next cell makes the triangle visible.
+# token is computed alone, on top of the cache: 1 query, 8 or more keys. `is_causal=True` draws its triangle from the
+# **top left** corner of that 1 × 8 table, so the one new token may look at key 0 and at nothing else, not even at
+# itself. The sampler writes with a second layer that has forgotten the past. Training reads whole sequences, is right,
+# and so disagrees. The next cell makes the triangle visible. Then it mends it, shifted by the number of cached keys,
+# and asks the same test again.
 #
 # </details>
 
@@ -718,33 +696,17 @@ for t, ratio_B in enumerate(ratio_at_step_0(fast_sampler).T):
 # %% tags=["demo"]
 def weights_of(queries, keys, **how):
     """Which keys each query looks at: equal scores, and values that name their key."""
-    zeros = torch.zeros(1, 1, max(queries, keys), keys, dtype=torch.float64)
-    eye = torch.eye(keys, dtype=torch.float64)[None, None]
-    return F.scaled_dot_product_attention(zeros[:, :, :queries], zeros[:, :, :keys], eye, **how)[0, 0]
+    zeros_BHTD = torch.zeros(1, 1, keys, keys, dtype=torch.float64)
+    eye_BHTD = torch.eye(keys, dtype=torch.float64)[None, None]
+    weights = F.scaled_dot_product_attention(zeros_BHTD[:, :, :queries], zeros_BHTD, eye_BHTD, **how)[0, 0]
+    return "\n".join("   " + " ".join(f"{w:.2f}" for w in row) for row in weights)
 
 
-print("no cache, 4 queries, 4 keys, is_causal=True:")
-print("\n".join("   " + " ".join(f"{w:.2f}" for w in row) for row in weights_of(4, 4, is_causal=True)))
-print("cache of 3, 1 new query, 4 keys, is_causal=True:")
-print("   " + " ".join(f"{w:.2f}" for w in weights_of(1, 4, is_causal=True)[0]))
-seen = torch.ones(1, 4, dtype=torch.bool).tril(diagonal=4 - 1)  # the triangle from the bottom right
-print("the same, triangle drawn from the bottom right:")
-print("   " + " ".join(f"{w:.2f}" for w in weights_of(1, 4, attn_mask=seen)[0]))
-
-# %% [markdown]
-# With the cache the new token puts weight 1.00 on key 0 and 0.00 on the rest; it should be 0.25 on each of the four.
-# Mend it: shift the triangle by the number of cached keys, and ask the same test again.
-
-
-# %% tags=["demo"]
 def mended_attention(module, query, key, value, attention_mask, **more):
     queries, keys = query.shape[2], key.shape[2]
-    seen = torch.ones(queries, keys, dtype=torch.bool).tril(diagonal=keys - queries)
+    seen = torch.ones(queries, keys, dtype=torch.bool).tril(diagonal=keys - queries)  # from the bottom right
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=more.get("scaling"))
     return out.transpose(1, 2), None
-
-
-AttentionInterface.register("mended_attention", mended_attention)
 
 
 def mended_sampler(policy):
@@ -753,20 +715,28 @@ def mended_sampler(policy):
     return copy
 
 
+AttentionInterface.register("mended_attention", mended_attention)
+print("no cache, 4 queries, 4 keys, is_causal=True:", weights_of(4, 4, is_causal=True), sep="\n")
+print("cache of 3, 1 new query, 4 keys, is_causal=True:", weights_of(1, 4, is_causal=True), sep="\n")
+seen = torch.ones(1, 4, dtype=torch.bool).tril(diagonal=4 - 1)
+print("the same, triangle drawn from the bottom right:", weights_of(1, 4, attn_mask=seen), sep="\n")
 furthest = (ratio_at_step_0(mended_sampler) - 1).abs().max()
-print(f"furthest from 1, all columns: {furthest:.6f}")
+print(f"mended sampler, furthest from 1, all columns: {furthest:.6f}")
 assert furthest < 1e-6
 
 # %% [markdown]
-# 0.000000. We met this mistake while building the course: nothing crashed, sampling ran, and training learned nothing.
-# We measured it again on this toy, with `train(policy, task, grpo(), steps=40, seed=0, lr=3e-4, sampler=fast_sampler)`:
-# the held-out accuracy fell from 0.50 to 0.25; without the `sampler` it rose to 0.60. One line at step 0 would have
-# caught it: the ratio must be 1.
+# With the cache the new token puts weight 1.00 on key 0 and 0.00 on the rest; mended it is 0.25 on each of the four,
+# and the ratios are 1 to six digits.
+#
+# We met this mistake while building the course: nothing crashed, sampling ran, and training learned nothing. We
+# measured it again on this toy, one seed each: `train.train(policy, task, recipes.grpo(), steps=40, seed=0, lr=3e-4,
+# sampler=fast_sampler)` took the held-out accuracy from 0.50 to 0.25; without the `sampler` it rose to 0.60. One line
+# at step 0 would have caught it.
 #
 # ## You can now …
 #
 # - weigh samples of one policy for another, and say what is left of them (ess);
-# - say why a ratio of exactly 1 is right at the first update, and why any other number there is a bug;
+# - say why a ratio of 1 is right at the first update, and what can be wrong when it is not;
 # - say for each of the four quadrants whether the clip cuts, and check a clip by its gradient;
 # - read `clip_frac_high` and `clip_frac_low`, and say what the clip does not do: it brakes neither the first update nor
 #   the whole way.
@@ -774,28 +744,28 @@ assert furthest < 1e-6
 # ## Exercises
 #
 # 1. (5 minutes, easy) With $A = -2$, eps 0.2 and ratio 0.7, what are loss and slope? And at ratio 1.3? Work by hand,
-#    then ask your function.
-# 2. (10 minutes, middle) Which `eps_high` cuts nothing at all in the recorded batch after update 1? Guess from the
-#    widget, then compute it.
+#    then ask your function and `slope`.
+# 2. (10 minutes, middle) From which `eps_high` on is nothing cut above in the recorded batch after update 1? Guess from
+#    the widget, then compute it.
 # 3. (15 minutes, middle) Repeat the run above at learning rate 1e-4, with and without the clip. Does the gap stay?
 # 4. (20 minutes, hard) Write `fast_attention` so that the mistake sits in layer 0. What happens to the rewards, and why
 #    does the trainer then report no ratio at all?
 
 # %% tags=["widget"]
-Quiz(
+quiz.Quiz(
     "03",
     [
-        Question(
+        quiz.Question(
             "One update a batch, logp_old taken just before it. What is the clip fraction?",
             ["0 always", "small but above 0", "it depends on eps"],
             right="a",
             why=[
                 "Every ratio is 1, and 1 is inside every band.",
-                "Only if the two passes differ in something they should share: that is a bug.",
+                "Only if the two passes differ in something they should share: then look for it.",
                 "No eps excludes 1, not even eps = 0.",
             ],
         ),
-        Question(
+        quiz.Question(
             "A < 0, ratio 0.6, eps 0.2. What is the slope?",
             ["A: it is still pushed down", "0: it has been lowered enough", "A * 0.6"],
             right="b",
@@ -805,18 +775,18 @@ Quiz(
                 "The slope of ratio * A in the ratio is A; in logp it would be A * 0.6, if it were kept.",
             ],
         ),
-        Question(
+        quiz.Question(
             "A token is beyond the band and cut. What happens to its probability in the next update?",
             ["it stays", "it is pulled back to the band", "it can go either way"],
             right="c",
             why=[
                 "Its own slope is 0, but all tokens share the weights.",
                 "The clip has no force of its own: it only stops pushing.",
-                "Other tokens' gradients move it: after update 2, 48 % of the cut tokens were lower, 23 % were back.",
+                "Other tokens' gradients move it: of our 66, 48 % were even lower after update 2, 23 % were back.",
             ],
         ),
-        Question(
-            "ess is 0.30 at step 0 of a fresh run with lag 0. What do you do first?",
+        quiz.Question(
+            "ess is 0.30 at step 0 of a new run, on answers just written. What do you do first?",
             ["lower the learning rate", "compare sampler and trainer, token by token", "narrow the band"],
             right="b",
             why=[
@@ -837,6 +807,7 @@ Quiz(
 # - Z. Shao et al. 2024, *DeepSeekMath*, equation 3 and section 4.2, https://arxiv.org/abs/2402.03300: the same clip in
 #   GRPO, one update a batch.
 # - DeepSeek-AI 2025, *DeepSeek-R1*, section 2.1, https://arxiv.org/abs/2501.12948: 16 minibatches a rollout.
+# - The max for A < 0, and its mending: https://github.com/rasbt/reasoning-from-scratch/pull/240.
 # - D. Ye et al. 2020, *Mastering Complex Control in MOBA Games*, https://arxiv.org/abs/1912.09729: dual clip. Prime
 #   Intellect 2025, *INTELLECT-2*, https://arxiv.org/abs/2505.07291: the same for language models.
 # - Q. Yu et al. 2025, *DAPO*, section 3.1, https://arxiv.org/abs/2503.14476: clip-higher and its reason. That the freed

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 04 · Values and GAE
 #
-# **The promise.** One reward stands at the end of an answer. You turn it into one number for each token, so that you
-# can point at the token that went wrong.
+# **The promise.** One reward stands at the end of an answer. You turn it into one number for each token, to point at
+# the token that went wrong, and you measure how often that points right.
 #
 # - **You need:** masks and log-probabilities (01); the policy gradient, its baseline and the two-token tree (02); the
 #   clip (03).
@@ -27,9 +27,9 @@ loop.loop("score", "advantage")
 # %% [markdown]
 # ## Which token was wrong?
 #
-# Below is a real answer of the warm start. The task: sort six digits. The reward is 0, for the answer as a whole. The
-# trainer of chapter 00 compares it with the mean of the eight answers to this prompt, ½ here, and writes the
-# difference on every token.
+# Below is a real answer of the warm start. The task: sort six digits. The reward is 0, for the answer as a whole. Your
+# `group_mean_advantage` of chapter 00 compares it with the mean of the eight answers to this prompt, ½ here, and
+# writes the difference on every token. (GRPO divides by the spread too. This chapter leaves that out.)
 
 # %% tags=["demo"]
 recorded = recording.read_recording("critic_values")  # made by: grpo-lab record critic_values
@@ -37,11 +37,13 @@ prompts_P = recording.texts_of(recorded["prompts_P"])
 answers_B = recording.texts_of(recorded["answers_B"])
 rewards_B = recorded["rewards_B"].double()
 group_mean_B = rewards_B.reshape(-1, 8).mean(1).repeat_interleave(8)  # 8 answers to each prompt
-b = 74  # by which rule it was picked, we say below
-wanted = "".join(sorted(prompts_P[b // 8][:-1]))
-print(f"prompt {prompts_P[b // 8]}  answer {answers_B[b]}  right would be {wanted}")
-flat = (rewards_B[b] - group_mean_B[b]).expand(7)
-plots.token_strip([*answers_B[b], "end"], flat, title="GRPO's advantage: one number for the answer", digits=3)
+shown = 74  # by which rule it was picked, we say below
+wanted = "".join(sorted(prompts_P[shown // 8][:-1]))
+print(f"prompt {prompts_P[shown // 8]}  answer {answers_B[shown]}  right would be {wanted}")
+flat = (rewards_B[shown] - group_mean_B[shown]).expand(7)
+plots.token_strip(
+    [*answers_B[shown], "end"], flat, title="Reward minus mean: one number for all tokens", digits=3
+)
 
 # %% [markdown]
 # Five digits of six are right, and all seven tokens get −0.500. The right digits are pushed down as hard as the wrong
@@ -50,9 +52,9 @@ plots.token_strip([*answers_B[b], "end"], flat, title="GRPO's advantage: one num
 #
 # ## What is a point in an answer worth?
 #
-# Take the two-token tree: each token is `a` or `b`, each with probability ½, and only `bb` earns 1. The *value* V of
-# a *state*, a point in an answer, is the reward to be expected from there on. Before the first token V is ¼: one path
-# in four. After `a` it is 0: nothing can be won any more.
+# Take the two-token tree with new rewards: each token is `a` or `b`, each with probability ½, and only `bb` earns 1.
+# The *value* V of a *state*, a point in an answer, is the reward to be expected from there on. Before the first token
+# V is ¼: one path in four. After `a` it is 0: nothing can be won any more.
 
 # %% tags=["widget"]
 bet_value = predict.Bet("04-value", "And after the first token b: what is V there?", low=0, high=1)
@@ -99,15 +101,16 @@ for path, r in tree.rewards.items():
     )
 
 # %% [markdown]
-# Look at `ba`. It failed, so GRPO's one number would blame both tokens with −0.25. The TD errors say: the `b` was
-# good, +0.25, and the `a` after it spoiled it, −0.50. And after a first `a` the second token gets 0: there it can't
-# do harm or good. The deltas of a path add up to reward − V(start). So nothing is invented: the one number is handed
-# out to the tokens that earned it.
+# Look at `ba`. It failed, so one number for both tokens, reward − mean, is −0.25. The TD errors say: the `b` was good,
+# +0.25, and the `a` after it spoiled it, −0.50. After a first `a` the second token gets 0: there it can't do harm or
+# good. The deltas of a path add up to reward − V(start). So nothing is invented: the one number is handed out to the
+# tokens that earned it.
 #
 # ## How far back should a surprise count?
 #
-# That was with exact values. A real critic is a network and it errs. So the advantage A of a token takes its own
-# surprise, and a share of the later ones: the next counts λ, the one after λ², and so on. λ (`lam`) goes from 0 to 1.
+# That was with exact values. On long answers nobody can count V out, so a second network learns to predict it: the
+# *critic*. It errs. So the advantage A of a token takes its own surprise, and a share of the later ones: the next
+# counts λ, the one after λ², and so on (with γ = 1). λ (`lam`) goes from 0 to 1.
 #
 # $$A_t = \delta_t + \gamma\lambda\,\delta_{t+1} + (\gamma\lambda)^2\,\delta_{t+2} + \dots$$
 #
@@ -188,7 +191,7 @@ for name, critic_V in (("exact V", V), ("V(b) = .8", wrong)):
 # With exact values every λ is right on average, and λ = 0 has no variance at all. With the wrong critic λ = 0 is off
 # by the critic's whole error, +.300, and only λ = 1 is unbiased. Its price is the variance, .250: the second token's
 # luck. At λ = .95, the usual setting, 5 % of the error is left. So GAE is *not* accurate. It is unbiased if V is
-# exact or λ is 1, and in between it trades one fault for the other. Which trade is best depends on how wrong the
+# exact or λ is 1, and elsewhere it trades one fault for the other. Which trade is best depends on how wrong the
 # critic is:
 
 
@@ -228,16 +231,21 @@ trade = explorer.Explorer(
 trade
 
 # %% [markdown]
+# With .8 after `b` the sum is least at λ = .25 (.066), with 1.0 at λ = ½. That is for *one* answer. A batch averages
+# the variance away, but not the bias: with more answers the best λ moves towards 1. That is our reading of why .95
+# is usual.
+#
 # ## What must the critic not have seen?
 #
-# V_t is read from the state that predicts token t. A model that has read tokens 0 … t stands one state further on. It
-# is easy to take that one by mistake: the shift of chapter 01 again, off by one. Say our critic is exact, but each
-# value is read one token late, after the token that it should judge.
+# V_t must be read where the network predicts token t: there it has read everything before t. One place further on it
+# has read token t as well. It is easy to take that one by mistake: the shift of chapter 01 again, off by one. Say our
+# critic is exact, but each value is read one token late, after the token that it should judge. After the last token
+# it has seen the whole answer, and says the reward itself.
 
 # %% tags=["widget"]
 bet_late = predict.Bet(
     "04-late",
-    "An exact critic, read one token late. How much of the expected push on the first token is left?",
+    "On time, the first token's A is -.25 for a and +.25 for b on average. How much of that is left, read late?",
     choices=["all of it", "half of it", "nothing"],
 )
 bet_late
@@ -309,13 +317,13 @@ bet_fall.reveal(
 # 51 of 100, over all 272. When it misses, it is nearly always late (120 of 132): the fault stands there, the critic
 # has not noticed, and the fall comes when it does, at the end at the latest. Now the pictures. *By rule:* on the left
 # the wrong answer with the largest single fall, the one from the beginning of the chapter; on the right the one whose
-# largest fall is the median of all 272.
+# largest fall is the median of all 272. Both happen to be hits.
 
 # %% tags=["plot"]
 by_fall = sorted(wrong_rows.tolist(), key=lambda row: float(delta_BT[row].min()))
 steepest, typical = by_fall[0], by_fall[(len(by_fall) - 1) // 2]
 figure = pictures.blank(3.3)
-figure.subplots_adjust(top=0.76, bottom=0.17, wspace=0.12)
+figure.subplots_adjust(top=0.82, bottom=0.17, wspace=0.12)
 for ax, row, name in zip(
     figure.subplots(1, 2, sharey=True), (steepest, typical), ("steepest", "median"), strict=True
 ):
@@ -330,7 +338,7 @@ for ax, row, name in zip(
 figure.axes[0].set_ylabel("V before the token")
 for ax, x, y, ha in zip(figure.axes, (0, 6), (0.41, 0.53), ("left", "right"), strict=True):
     ax.text(x, y, "GRPO: mean of 8", color=pictures.BLUE, ha=ha, fontsize=10)
-title = "The critic sees which digit was wrong; the group's mean stays flat"
+title = "Here V falls at the wrong digit; the group's mean stays flat"
 figure.text(0.1, 0.9, title, fontsize=11, fontweight="bold")
 (V_left, V_right), (t_left, t_right) = values_BT[[steepest, typical]], map(first_wrong, (steepest, typical))
 pictures.Picture(
@@ -348,7 +356,7 @@ pictures.Picture(
 # ## What do the tokens get, as λ moves?
 #
 # The same recorded values, through `gae`. At λ = 1 every token gets 0 − V_t: all of this failed answer is blamed,
-# even the right digits. At λ = 0 each gets its own fall and nothing else.
+# even the right digits. At λ = 0 each gets its own rise or fall and nothing else.
 
 
 # %% tags=["demo"]
@@ -360,7 +368,6 @@ def of_answer(lam, rank):
     return row, A_BT[0]
 
 
-# %% tags=["demo"]
 def draw_tokens(fig, *, lam, rank):
     ax = fig.axes[0] if fig.axes else fig.subplots()
     row, A_T = of_answer(lam, rank)
@@ -374,6 +381,7 @@ def draw_tokens(fig, *, lam, rank):
     if not ax.get_ylabel():
         ax.set_xlim(-0.6, 7.4)
         ax.set_ylim(-1, 0.6)
+        ax.set_yticks([-1, -0.5, 0, 0.5])
         ax.plot([-0.6, 6.5], [0, 0], color=pictures.GREY, linewidth=1)
         title = "Advantage of each token (hatched: the first wrong one)"
         pictures.tidy(ax, title=title, xlabel="tokens of the wrong answer", ylabel="advantage")
@@ -405,10 +413,10 @@ tokens_get
 #
 # ## What does the critic learn from?
 #
-# From the same answers. Its target, the *return*, is A + V: what the advantage says the value should have been. With
+# From the same answers. Its target, the *return* R, is A + V: what the advantage says the value should have been. With
 # λ = 1 the target is the reward that came. With λ < 1 it contains the critic's own later values: less noise, but it
-# learns from itself. `CriticPlan` has a λ of its own for this, `lam_target`, 1 unless you change it. On the tree,
-# with the critic that is wrong after `b`:
+# learns from itself. The trainer has a λ of its own for this, `lam_target`, which is 1 unless you change it. On the
+# tree, with the critic that is wrong after `b`:
 
 # %% tags=["demo"]
 wrong_BT = torch.tensor([[wrong[""], wrong[path[0]]] for path in paths], dtype=torch.float64)
@@ -421,7 +429,8 @@ for lam_target in (0.0, 0.5, 1.0):
 
 # %% [markdown]
 # At λ = 0 the error of .3 after `b` is passed on to the start at half size: .400 instead of .250. At λ = 1 the mean
-# is right, whatever the critic says. Answers end after few tokens here and the reward comes once, so we take 1.
+# is right, whatever the critic says, at a little more variance (.188 against .160). Answers end after few tokens here
+# and the reward comes once, so we take 1.
 #
 # The loss is half the squared error, ½ (V − R)², and its slope is the error itself. Some trainers clip it, as chapter
 # 03 clipped the ratio: a value that has moved further than `clip` in this update has moved far enough.
@@ -470,8 +479,8 @@ for name, now in (("moved .4 towards R", 0.9), ("moved .4 away from R", 0.1)):
 #
 # ## How do we know that the critic has learned anything?
 #
-# *Explained variance*, 1 − Var(R − V) / Var(R): 1 is perfect, 0 is no better than one constant for all, below 0 is
-# worse.
+# *Explained variance*, 1 − Var(R − V) / Var(R). 1 is perfect, up to a constant, which no variance can see. 0 is no
+# better than one constant for all, and below 0 is worse.
 
 # %% tags=["demo"]
 R_BT = torch.tensor([[1.0], [0.0], [0.0], [1.0]], dtype=torch.float64)
@@ -490,10 +499,10 @@ print(
 
 # %% [markdown]
 # A wrong constant costs nothing (.7 where the mean is .5: still 0.00). And in a batch of *one* answer all returns are
-# the same number, so there is nothing to explain: it is 0 by definition, whatever the critic knows. If your curve is
-# exactly 0 throughout, count the answers in your batch first.
+# the same number, so there is nothing to explain: it is 0 by definition, whatever the critic knows. The same holds
+# where all rewards are equal. If your curve is *exactly* 0 throughout, look at the rewards in your batch first.
 #
-# Now the recorded critic, while it learned. Its explained variance on the 512 answers, and at its end for each token:
+# Now the recorded critic, while it learned, on the 512 answers: all tokens together, and the first and the last alone.
 
 # %% tags=["plot"]
 updates = recorded["updates_N"]
@@ -515,16 +524,16 @@ learning = plots.lines(
 learning
 
 # %% [markdown]
-# Before the first token only the prompt is known, and it tells this critic little (.05). Before the last token
-# everything has happened, and the critic still misses 40 % of it: to judge an answer it must learn to sort. After 40
-# updates it is at .001. Keep that number for a minute.
+# Before the first token only the prompt is known, and it tells this critic little (.05). Before the last token nearly
+# everything has happened, and the critic still misses 40 % of it: to judge an answer it must learn to sort. (This is
+# one run.) After 40 updates it is at .001. Keep that number for a minute.
 #
 # ## Your functions in the real trainer
 #
-# PPO is the loop of 03 with a critic. Its plan: a learning rate of its own (1e-3 here; the policy's is 3e-4), two
-# critic updates on each batch, and a *warm-up*, batches at the beginning on which only the critic learns. Your `gae`
-# makes the advantages, which are then whitened (mean 0, deviation 1 over the batch), and your `value_loss` trains the
-# critic.
+# PPO is the loop of 03 with a critic. A `CriticPlan` says how the critic learns: with a learning rate of its own (1e-3
+# here; the policy's is 3e-4), twice on each batch, and first through a *warm-up*, batches on which only the critic
+# learns. Your `gae` makes the advantages, which are then whitened (mean 0, deviation 1 over the batch), and your
+# `value_loss` trains the critic.
 
 # %% tags=["train", "nbval-ignore-output"]
 # output not compared: trained in float32, the last digits depend on the processor
@@ -536,21 +545,21 @@ recipe = recipes.ppo(advantage=gae, critic=plan)
 rows = list(train.train(learner, task, recipe, steps=12, seed=0, lr=3e-4, eval_every=12))
 print("held-out accuracy:", [round(row["eval/accuracy"], 2) for row in rows if "eval/accuracy" in row])
 fits = [row["value/explained_variance"] for row in rows[1:]]
-print("explained variance:", [round(fit, 3) for fit in fits])
+print("explained variance:", "  ".join(f"{fit:z.4f}" for fit in fits))
 
 # %% tags=["demo"]
-assert rows[-1]["eval/accuracy"] > rows[0]["eval/accuracy"] + 0.04, "12 updates should gain about 0.1"
+assert rows[-1]["eval/accuracy"] > rows[0]["eval/accuracy"] + 0.04, "12 batches should gain about 0.1"
 assert max(fits) < 0.15, "16 batches are far too few for this critic"
 print("held-out accuracy went up by more than 0.04, and no batch had an explained variance above 0.15")
 
 # %% [markdown]
-# The policy learned. The critic did not: its explained variance is about 0. Is that because the run was so short?
-# Here is the recorded run of 300 updates with a warm-up of 20 batches, so 40 critic updates, beside GRPO.
+# The policy learned. The critic did not: its explained variance is about 0, though not exactly. Is that because the
+# run was so short? We recorded PPO on 300 batches, after a warm-up of 20 (40 critic updates), and GRPO beside it.
 
 # %% tags=["widget"]
 bet_fit = predict.Bet(
     "04-fit",
-    "The recorded PPO runs reach .81 to .94. What was the critic's explained variance after 60 policy updates?",
+    "The recorded PPO runs reach an accuracy of .81 to .94. What did the critic explain after 60 batches?",
     choices=["about 0", "about .3", "about .9"],
 )
 bet_fit
@@ -562,10 +571,10 @@ stored = {
 }
 for step in (60, 150):
     fits_S = [run["value/explained_variance"][run["step"].index(step)] for run in stored["ppo"]]
-    print(f"ppo, update {step:3d}: explained variance", "  ".join(f"{fit:z.3f}" for fit in fits_S))
+    print(f"ppo, batch {step:3d}: explained variance ", "  ".join(f"{fit:z.3f}" for fit in fits_S))
 late_SN = torch.tensor([run["value/explained_variance"][-11:] for run in stored["ppo"]], dtype=torch.float64)
-print("mean of updates 200 to 300:   ", "  ".join(f"{fit:z.3f}" for fit in late_SN.mean(1)))
-print(f"single batches among these:    from {late_SN.min():.2f} to {late_SN.max():.2f}")
+print("mean of batches 200 to 300:    ", "  ".join(f"{fit:z.3f}" for fit in late_SN.mean(1)))
+print(f"single batches among these:     from {late_SN.min():.2f} to {late_SN.max():.2f}")
 bet_fit.reveal(
     "about 0",
     because="Forty critic updates of warm-up and two a batch are too few for this critic. To the end it stays within "
@@ -574,40 +583,39 @@ bet_fit.reveal(
 
 # %% tags=["plot"]
 at_steps = list(range(20, 301, 20))
-means = {}
+runs_SN = {}
 for name, arm, metric in (
     ("ppo", "ppo", "eval/accuracy"),
     ("grpo", "grpo", "eval/accuracy"),
     ("ppo: expl. var.", "ppo", "value/explained_variance"),
 ):
     runs = [[run[metric][run["step"].index(step)] for step in at_steps] for run in stored[arm]]
-    means[name] = torch.tensor(runs, dtype=torch.float64).mean(0)
-both = plots.lines(
-    at_steps,
-    means,
-    title="PPO and GRPO end alike; PPO's critic learned little",
-    xlabel="policy updates: batches of 128 answers",
-    ylabel="mean of 3 seeds",
-    ylim=(-0.05, 1),
-    reading=f"Held-out accuracy at the end: PPO {means['ppo'][-1]:.2f}, GRPO {means['grpo'][-1]:.2f}. Explained "
-    f"variance of PPO's critic: {means['ppo: expl. var.'][2]:.3f} after 60 updates, "
-    f"{means['ppo: expl. var.'][-5:].mean():.2f} over the last five points.",
+    runs_SN[name] = torch.tensor(runs, dtype=torch.float64)
+both = plots.curves(
+    runs_SN,
+    "accuracy",
+    title="PPO got about as far as GRPO; its critic learned little",
+    steps=at_steps,
+    xlabel="batches of 128 answers",
+    ylabel="accuracy; explained variance",
+    ylim=(-0.2, 1),
 )
 both
 
 # %% [markdown]
-# On this toy, after 300 batches, PPO stands at .89 ± .19 and GRPO at .88 ± .04 (three seeds, 95 % intervals). Our
-# reading: the critic had little to do with it. PPO took 8 updates on each batch and GRPO 1. And with V a constant c,
-# your `gae` gives token t the number λ^(6 − t) · (R − c): one number for the answer again, fading towards the front.
-# After whitening this is a plain batch baseline. *So why is there a critic?* For long answers, where one number on
-# thousands of tokens is blunt, and for the single answer, which has no group. It has to be trained for that, and
-# watched.
+# On this toy, after 300 batches, PPO stands at .89 ± .19 and GRPO at .88 ± .04 (three seeds, 95 % intervals): no
+# difference that three seeds could show. PPO climbs faster at first, in each seed. Our reading: the critic had little
+# to do with it, for PPO took 8 policy updates on each batch and GRPO 1. And where V is a constant c, your `gae` gives
+# token t of seven the number λ^(6 − t) · (R − c): one number for the answer again, fading towards the front.
+#
+# *So why is there a critic?* For long answers, where one number on thousands of tokens is blunt, and for the single
+# answer, which has no group. It has to be trained for that, and watched.
 #
 # ## Bug hunt: the critic that was too good
 #
-# Two runs on the two-token tree, from one untrained policy (it also has the end token and `?` to choose from, so that
-# `bb` comes once in some 16 to 50 answers). Same seed, same plan. The critic class is all that differs. One of them
-# has its own forward, "because it is simpler". The symptom is in the numbers.
+# Two runs on the two-token tree, from one untrained policy. (It can also write the end token and `?`, so at first
+# `bb` comes only once in some 40 answers.) Same seed, same plan; only the critic's class differs. One of them has its
+# own forward, "because it is simpler". The symptom is in the numbers.
 
 # %% tags=["demo"]
 
@@ -637,30 +645,26 @@ def tree_run(critic_class, batches=30):
 # %% tags=["demo", "nbval-ignore-output"]
 # output not compared: trained in float32, the last digits depend on the processor
 tree_runs = {"the package's critic": tree_run(policy.Critic), "the simple critic": tree_run(SimpleCritic)}
+print(f"{'batch':28s}", "  ".join(f"{i + 1:5d}" for i in (4, 9, 14, 19, 24, 29)))
 for name, run_rows in tree_runs.items():
     print(name)
     for metric in ("value/explained_variance", "reward/mean"):
         print(f"  {metric:26s}", "  ".join(f"{run_rows[i][metric]:5.2f}" for i in (4, 9, 14, 19, 24, 29)))
-
-# %% tags=["demo"]
 healthy, sick = tree_runs.values()
 assert healthy[-1]["reward/mean"] > sick[-1]["reward/mean"] + 0.2
 assert sick[9]["value/explained_variance"] > healthy[9]["value/explained_variance"] + 0.15
-print(
-    "the simple critic explains more before the policy's first update, and its policy learns less by over 0.2"
-)
 
 # %% [markdown]
-# The simple critic explains about half of the variance at once, where the package's explains next to nothing. And its
-# policy does not climb. What did that critic know so early? Look at the two states at which it is read, for the
-# tokens 0 and 1.
+# The first 10 batches are the critic's warm-up. At their end the simple critic explains about half of the variance, and
+# the package's next to nothing. Yet the simple critic's policy does not climb. What did that critic know so early?
+# Look at where it is read, for the tokens 0 and 1.
 #
 # <details><summary>The answer</summary>
 #
-# `hidden_BSD[:, -T:]` are the states *after* tokens 0 … T − 1. The state that predicts token t stands one place to
-# the left: `hidden_BSD[:, -T - 1 : -1]`. As it is, the value of the last token has read the whole answer and knows
-# the reward, and the value of token 0 has read token 0. You have counted out what follows: the expected push is 0.
-# What still moves the policy is the critic's error and chance. The fix is one slice; run it in the next cell.
+# `hidden_BSD[:, -T:]` are the places *after* tokens 0 … T − 1. The one that predicts token t stands one to the left:
+# `hidden_BSD[:, -T - 1 : -1]`. As it is, the value of the last token has read the whole answer and knows the reward,
+# and the value of token 0 has read token 0. You have counted out what follows: the mean advantage is 0. What still
+# moves the policy is the critic's error, and chance. The fix is one slice; run it in the next cell.
 #
 # The lesson: a metric that is too good is a symptom. Before the first token a critic can know the prompt only, so
 # look at the explained variance of token 0 by itself. Here every prompt is `?`, and it must be 0.
@@ -696,10 +700,11 @@ print("repaired: within 0.2 of the package's critic after 30 batches")
 #    for V_b = 0.7? *Done when* you can say why the sign of the error does not matter.
 # 2. (10 minutes, medium) Use `delta_BT` to find the wrong answers whose largest fall is *before* the first wrong
 #    token. Print three. *Done when* you have a guess what the critic was afraid of there.
-# 3. (15 minutes, medium) In the tree runs, set `whiten=True`. What does dividing by the deviation do to advantages
-#    that are only noise? *Done when* you have compared `optim/update_norm` in both runs.
-# 4. (15 minutes, hard) In `tree_run` set the plan's `lr` to 1e-6. *Done when* you can predict the explained variance
-#    and say whether the policy learns all the same.
+# 3. (15 minutes, medium) In `tree_run` set `whiten=True`: noise is then scaled up to deviation 1. Compare
+#    `optim/update_norm` with and without it, for both critics. *Done when* you can say why the steps hardly grow.
+#    (Hint: by what does Adam divide?)
+# 4. (15 minutes, hard) In `tree_run` set the plan's `lr` to 1e-6, and first write down what you expect: what will each
+#    critic explain, and which of the two policies will climb? *Done when* you can say why both do.
 
 # %% tags=["widget"]
 quiz.Quiz(
@@ -711,7 +716,7 @@ quiz.Quiz(
             right="a",
             why=[
                 "V_t is what we expected before the token. A + V_t is then the critic's target.",
-                "That one knows the token already. The expected push on the policy becomes 0.",
+                "That one knows the token already. The mean advantage becomes 0.",
                 "Half a leak is still a leak.",
             ],
         ),

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 05 · The group baseline
 #
-# **The promise.** You replace the critic by seven other answers to the same prompt, in a few lines, and measure what
-# that costs.
+# **The promise.** You let seven other answers to the same prompt say what to expect, in a few lines, and measure how
+# good that yardstick is.
 #
-# - **You need:** the policy gradient and its baseline (02), the clip (03). What a critic is stands in 04.
+# - **You need:** the policy gradient (second half of 02) and the clip (03). Chapter 04 helps but isn't needed.
 # - **You will be able to:** write GRPO's advantage and say why it is what it is; say when a group teaches nothing;
-#   choose a group size by measured noise; tell GRPO's division by the spread from Dr. GRPO and from leave-one-out.
+#   read a group size's measured noise; tell GRPO's division by the spread from Dr. GRPO and from leave-one-out.
 # - **Minutes:** 60.
 
 # %% tags=["setup"]
@@ -25,11 +25,12 @@ loop.loop("advantage")
 # %% [markdown]
 # ## What can stand in for a critic?
 #
-# A baseline is what you expected before you saw the answer. Chapter 04 trained a second network to guess it. There is
-# another way to know what to expect of this policy on this prompt: ask it again.
+# A *baseline* is the reward that you expected before you saw the answer; only the rest of the reward counts. A
+# *critic* is a second network, trained to guess that number (chapter 04). There is another way to know what to expect
+# of this policy on this prompt: ask it again.
 #
-# Eight answers to one prompt. Three are right and get 1, five are wrong and get 0. Their mean is 0.375. So each right
-# answer counts +0.625 and each wrong one −0.375. Nobody had to predict anything: the other answers were the
+# Take the eight answers of chapter 00. Three are right and get 1, five are wrong and get 0. Their mean is 0.375. So
+# each right answer counts +0.625 and each wrong one −0.375. Nobody had to predict anything: the other answers were the
 # yardstick. The eight are a *group*, and their mean is the *group baseline*.
 
 # %% tags=["demo"]
@@ -43,7 +44,8 @@ print(f"mean {mean:.3f}, standard deviation {std:.3f}")
 
 # %% [markdown]
 # The third line is GRPO's *advantage*: the distance to the mean, in units of the group's own *spread* (its standard
-# deviation). It adds up to 0: three times +1.208 against five times −0.725. With R for the rewards of one group:
+# deviation). It adds up to 0: three times +1.208 against five times −0.725. With R for the rewards of one group
+# (`rewards_G`), and a small `eps` so that nobody divides by 0 (left out above):
 #
 # $$A_g = \frac{R_g - \mathrm{mean}(R)}{\mathrm{std}(R) + \mathtt{eps}}$$
 #
@@ -64,9 +66,9 @@ rare = (rare_G - rare_G.mean()) / rare_G.std()
 bet_rare.reveal(
     round(rare.max().item(), 2),
     within=0.2,
-    because="The distance to the mean grew from .625 to .875, and the spread shrank from .52 to .35. A lone "
-    "right answer "
-    f"pulls hard, and each of the seven wrong ones pushes only with {rare.min():.2f}. The rarer, the louder.",
+    because="The distance to the mean grew from .625 to .875. Less easy to guess: the spread shrank from .52 to "
+    f".35. So a lone right answer pulls hard, and each of the seven wrong ones pushes only with "
+    f"{rare.min():.2f}. The rarer, the louder.",
 )
 
 # %% [markdown]
@@ -114,15 +116,16 @@ for name, advantages_B in (
     )
 
 # %% [markdown]
-# Over the group, the right answer to the hard prompt counts +2.47 and the one to the easy prompt +0.35. Over the
+# Over the group, the right answer to the hard prompt counts +2.47 and a right one to the easy prompt +0.35. Over the
 # batch both count +0.97, and the easy prompt's answers are praised by +0.73 on average: for their prompt, which they
-# did not write. Averaged over many batches that does no harm: a baseline that doesn't look at the answer never does
-# (02). But it is noise, and the group takes it away for free.
+# did not write. Averaged over many batches this does little harm, since a number that doesn't depend on the answer
+# leaves the average gradient alone (02). But it is a push that says nothing about the answer, and the group takes it
+# out. Whether training gets better by it is another question; the runs below ask it.
 #
-# ## One answer, two answers, and the G − 1 under the root
+# ## What if a group has one answer, or two?
 #
-# With one answer a prompt there is nothing to compare. The spread of one number, with G − 1 = 0 under the root, is
-# 0/0.
+# With one answer a prompt there is nothing to compare. The standard deviation has G − 1 under its root; for one number
+# that makes 0/0.
 
 # %% tags=["demo"]
 one = torch.tensor([1.0], dtype=torch.float64)
@@ -141,8 +144,9 @@ for ddof in (1, 0):
     )
 
 # %% [markdown]
-# Some trainers give `nan` here, some 0 without a word; ours stops. The *ddof* (what is subtracted from G under the
-# root) differs between libraries, and so does eps. Read in their sources:
+# Users of other trainers report a `nan` here, or a 0 without a word. verl 0.9.1 hands on the raw reward, TRL 1.16.0
+# refuses to train, and so does ours. The *ddof* (what is subtracted from G under the root) differs between libraries,
+# and so does eps. Read in their sources:
 #
 # | | ddof | eps |
 # |---|---|---|
@@ -155,9 +159,9 @@ for ddof in (1, 0):
 #
 # ## When does a group teach nothing?
 #
-# If all eight are right, or all wrong, every distance is 0, and this prompt moves the policy nowhere. Let p be the
-# prompt's *pass rate*: the share of its answers that is right. All right or all wrong happens with probability
-# p^G + (1 − p)^G.
+# If all eight are right, or all wrong, every distance is 0, and this prompt moves the policy nowhere: the group is
+# *dead*. Let p be the prompt's *pass rate*, the probability that an answer to it is right. G answers are all right or
+# all wrong with probability p^G + (1 − p)^G.
 
 # %% tags=["widget"]
 bet_dead = predict.Bet(
@@ -172,8 +176,8 @@ bet_dead
 bet_dead.reveal(
     round(100 * (0.1**8 + 0.9**8)),
     within=5,
-    because="0.9 to the power 8 is .43. One in ten sounds like nearly one in eight, but four groups in ten "
-    "never see it.",
+    because="0.9 to the power 8 is .43 (and 0.1 to the power 8 is next to nothing). 'One right in ten' sounds as if "
+    "nearly every eight held one. Four eights in ten don't.",
 )
 
 
@@ -194,7 +198,8 @@ def draw_dead(fig, *, G, p):
 
 def describe_dead(*, G, p):
     dead = p**G + (1 - p) ** G if G > 1 else 1.0
-    return f"With {G} answers a prompt and a pass rate of {p:.2f}, {dead:.0%} of the groups teach nothing."
+    answers = "1 answer" if G == 1 else f"{G} answers"
+    return f"With {answers} a prompt and a pass rate of {p:.2f}, {dead:.0%} of the groups teach nothing."
 
 
 dead_groups = explorer.Explorer(
@@ -211,13 +216,13 @@ for G in (2, 4, 8, 16):
     print(f"pass rate .18, G = {G:2d}: {100 * (0.18**G + 0.82**G):4.1f} % of the groups teach nothing")
 
 # %% [markdown]
-# At a pass rate of .18 groups of 2 waste 70 % of the prompts, groups of 16 waste 4 %. Chapter 09 asks what dead
-# groups do besides.
+# At a pass rate of .18, 70 % of the groups of 2 are dead and 4 % of the groups of 16. Chapter 09 comes back to them.
 #
 # ## How good is a yardstick of G answers?
 #
-# Now real answers: 256 recorded answers of the warm start to each of 64 prompts. The dial G cuts the 256 answers of
-# one prompt into groups; the bars show what each group would take for this prompt's pass rate.
+# Now real answers, those of chapter 00: 256 recorded answers of the warm start to each of 64 prompts. The dial G cuts
+# the 256 answers of one prompt into groups; the bars show what each group would take for this prompt's pass rate. Try
+# G = 2, then 64.
 
 # %% tags=["setup"]
 recorded = recording.read_recording("answers")  # made by: grpo-lab record answers
@@ -231,6 +236,14 @@ def group_means(G, prompt):
     """The mean reward of each group of G recorded answers to one prompt, and the pass rate of all 256."""
     rewards_N = rewards_PN[hardest_first[prompt - 1]]
     return rewards_N[: 256 // G * G].reshape(-1, G).mean(1), rewards_N.mean()
+
+
+rates_P = rewards_PN.mean(1)
+quarter, three_quarters = rates_P.quantile(torch.tensor([0.25, 0.75]).double())
+between = rates_P.var(correction=0) / rewards_PN.var(correction=0)
+print(f"pass rates of the 64 prompts: {rates_P.min():.2f} to {rates_P.max():.2f}", end=", ")
+print(f"half of them between {quarter:.2f} and {three_quarters:.2f}")
+print(f"of the variance of all rewards {between:.0%} lies between prompts, the rest within them")
 
 
 # %% tags=["widget"]
@@ -268,77 +281,89 @@ yardstick = explorer.Explorer(
 yardstick
 
 # %% [markdown]
-# Four times as many answers halve the error: it is √(p(1 − p)/G). So larger groups are better?
+# Four times as many answers halve the error: it is about √(p(1 − p)/G). So are larger groups better?
 #
-# ## What group size is best, at the same cost?
+# ## Which group size is noisy, at the same cost?
 #
 # A step costs what its answers cost. 128 answers can be 64 prompts × 2, or 2 prompts × 64. The first has poor
-# yardsticks, the second has seen two prompts. What counts is how noisy the batch's gradient g is: the sum of the
-# variances of its components, over the squared length of its mean, tr Var(g) / |E g|². At 1, noise and signal are
-# equally long.
+# yardsticks, the second has seen two prompts. We measure how noisy GRPO's gradient g of one batch is: its variance (of
+# each component, all added up), divided by the squared length of its mean: tr Var(g) / |E g|². At 1 the noise is
+# typically as long as the mean gradient itself.
 
 # %% tags=["widget"]
 bet_size = predict.Bet(
     "05-size",
-    "128 answers a step, the warm start, six digits to sort. Which group size gives the least noise?",
-    choices=["2", "about 8", "64", "it makes no difference"],
+    "128 answers a step, the warm start, six digits to sort. Which group size gives the noisiest gradient?",
+    choices=["2", "8", "64", "it makes no difference"],
 )
 bet_size
 
 # %% tags=["demo"]
 measured = recording.read_recording("gradient_noise")  # made by: grpo-lab record gradient_noise
-ratio = gradient_noise.noise(measured, rollouts=128)
+noise = gradient_noise.noise(measured, rollouts=128)
+grpo = {name: noise[name][:, 2] for name in noise}  # column 2: GRPO's advantage
 sizes = measured["sizes_G"].tolist()
-for what, name in (("same 128 answers", "equal"), ("same 128 prompts", "fixed")):
-    values = zip(sizes, ratio[f"{name}_GE"][:, 0], ratio[f"{name}_error_GE"][:, 0], strict=True)
+for what, name in (("128 answers, 128/G prompts", "equal"), ("128 prompts, 128*G answers", "fixed")):
+    values = zip(sizes, grpo[f"{name}_GE"], grpo[f"{name}_error_GE"], strict=True)
     print(f"{what}:", "  ".join(f"G={G}: {x:.2f} ± {error:.2f}" for G, x, error in values))
-least = sizes[ratio["equal_GE"][:, 0].argmin()]
+dead = [torch.cat([group_means(G, n)[0] for n in range(1, 65)]) for G in sizes]
+dead = [((means == 0) | (means == 1)).double().mean() for means in dead]
+print(
+    "dead among the recorded groups:", "  ".join(f"G={G}: {x:.0%}" for G, x in zip(sizes, dead, strict=True))
+)
 bet_size.reveal(
-    "about 8",
-    because=f"The least is at G = {least}, and 4 is within its error. At 64 the step sees two prompts, and "
-    f"whatever they have "
-    "in common is taken for the truth; at 2 half of the groups are dead, and the yardstick is one other answer. "
-    "Betting on 64 was "
-    "reasonable: at a fixed set of prompts, noise only ever falls with G.",
+    "64",
+    because=f"{grpo['equal_GE'][5]:.1f}, against {grpo['equal_GE'][2]:.1f} at 8. A step sees only two prompts then, "
+    "and what these two have in common is taken for the truth about all. Betting on 2 was reasonable: more than half "
+    "of its groups are dead, and the yardstick is one other answer. But there are 64 of them.",
 )
 
 # %% tags=["plot"]
 plots.lines(
     sizes,
     {
-        "same answers": (ratio["equal_GE"][:, 0], ratio["equal_error_GE"][:, 0]),
-        "same prompts": (ratio["fixed_GE"][:, 0], ratio["fixed_error_GE"][:, 0]),
+        "128 answers": (grpo["equal_GE"], grpo["equal_error_GE"]),
+        "128 prompts": (grpo["fixed_GE"], grpo["fixed_error_GE"]),
     },
-    title="At equal cost the noise has its least between 4 and 8",
+    title="At equal cost, the noise grows beyond groups of 8",
     xlabel="group size G",
     ylabel="tr Var(g) / |E g|²",
     log_x=True,
     ylim=(0, 10),
-    reading=f"128 answers: {ratio['equal_GE'][0, 0]:.1f} at G = 2, {ratio['equal_GE'][2, 0]:.1f} at 8, "
-    f"{ratio['equal_GE'][5, 0]:.1f} at 64. The same 128 prompts: {ratio['fixed_GE'][0, 0]:.2f}, "
-    f"{ratio['fixed_GE'][2, 0]:.2f}, {ratio['fixed_GE'][5, 0]:.3f}. Bars: one standard error.",
+    reading=f"128 answers, prompts drawn anew: {grpo['equal_GE'][0]:.1f} at G = 2, {grpo['equal_GE'][2]:.1f} at 8, "
+    f"{grpo['equal_GE'][5]:.1f} at 64. One fixed set of 128 prompts, G answers each: {grpo['fixed_GE'][0]:.2f}, "
+    f"{grpo['fixed_GE'][2]:.2f}, {grpo['fixed_GE'][5]:.3f}. Bars: one standard error.",
 )
 
 # %% [markdown]
-# On this toy, at its warm start, 64 answers a prompt are four times as noisy as 8. A task whose prompts are nearly
-# all hard would move the best G up, since small groups there are mostly dead. The sizes in papers (64 in
-# DeepSeekMath, 16 in DeepSeek-R1 and DAPO, 8 as TRL's default) go with hundreds of answers a step and more.
+# On this toy, at its warm start, groups of 64 are four times as noisy as groups of 8. Between 2, 4 and 8 the
+# differences lie within the errors. With the prompts fixed, noise falls with G; but there G = 64 costs 32 times what
+# G = 2 costs. On a task whose prompts are nearly all hard we would expect larger groups to do better, since small
+# ones are mostly dead; that isn't measured here. The sizes in papers (64 in DeepSeekMath, 16 in DeepSeek-R1 and DAPO,
+# 8 as TRL's default) go with hundreds of answers a step and more.
+#
+# Does a baseline always help, then? No: on one batch of this task chapter 02 found *more* noise with the mean reward as
+# one baseline for all than with none. The two findings don't meet: here every gradient has a group baseline and is
+# measured against its own mean. That compares group sizes; a gradient without a baseline isn't among them.
 #
 # ## Should an answer be its own yardstick?
 #
 # Each answer is part of the mean it is measured against. A right answer lifts its own baseline by 1/G, and so takes
-# 1/G of its own praise back. *Leave-one-out* compares it with the mean of the others only. On all possible groups of
-# a policy with a pass rate of .3, counted out one by one:
+# 1/G of its own praise back. *Leave-one-out* compares it with the mean of the others only. Does it matter?
+#
+# Take the smallest policy: one weight θ, and an answer is right with probability p = sigmoid(θ). In θ, p has the slope
+# p(1 − p), log p the slope 1 − p, and log(1 − p) the slope −p. All 2^G groups can be counted out, each with its
+# probability. The *push* is the average step in θ; the true one is p(1 − p). At p = .3:
 
 
 # %% tags=["demo"]
 def expected_push(advantage, G, p):
-    """Over all 2^G groups: the mean of A times the slope of the answer's log-probability in the logit of p."""
+    """Over all 2^G groups: the mean of A times the slope, in θ, of the answer's log-probability."""
     total = 0.0
     for outcome in range(2**G):
         rewards_B = torch.tensor([float(outcome >> g & 1) for g in range(G)], dtype=torch.float64)
         right = int(rewards_B.sum())
-        slope_B = torch.where(rewards_B == 1, 1 - p, -p)  # of log p and of log(1 - p), in the logit of p
+        slope_B = torch.where(rewards_B == 1, 1 - p, -p)  # of log p and of log(1 - p)
         total += (
             p**right * (1 - p) ** (G - right) * (advantage(rewards_B, group_size=G) * slope_B).mean().item()
         )
@@ -354,14 +379,16 @@ for G in (2, 4, 8):
     print(f"G = {G}: own answer included {own:.3f} of it, left out {others:.3f} of it")
 
 # %% [markdown]
-# With its own answer in the mean the expected step is (G − 1)/G of the true slope: one half for pairs, 7/8 for eight.
-# Leave-one-out is exact. But look at the two formulas: they differ by one factor, G/(G − 1), the same for every
-# answer. A factor is a learning rate, and AdamW, which divides by the gradient's own size, cancels most of it.
+# With its own answer in the mean the push is (G − 1)/G of the true slope: one half for pairs, 7/8 for eight.
+# Leave-one-out is exact. But for any rewards the two advantages differ by one factor, G/(G − 1), the same for every
+# answer. A factor works like a learning rate, and the optimiser, AdamW, divides by the size of past gradients: it
+# cancels most of it.
 #
 # ## Exercise: leave one out (5 minutes, easy)
 #
 # **In, out:** as before, without `eps`. **Worked line:** rewards `[1, 0, 0]` in one group of 3 give `[1, −0.5,
-# −0.5]`. **Done when** the check says so. **Hint:** what is the sum of the others, if you know the sum of all?
+# −0.5]`; a group of equal rewards gives exactly 0, as before. **Done when** the check says so. **Hint:** what is the
+# sum of the others, if you know the sum of all?
 
 
 # %% tags=["exercise"]
@@ -378,19 +405,20 @@ leave_one_out_advantage = checks.check_leave_one_out_advantage(
 reveal.reveal(package.leave_one_out_advantage)
 
 # %% [markdown]
-# This baseline, without the division by the spread, is *RLOO*. Without the division but with its own answer in the
-# mean it is *Dr. GRPO*. People call both "relative to the average"; only one leaves itself out.
+# This one is *RLOO* (REINFORCE, an old name of the policy gradient, leave one out). Undivided, but with its own
+# answer in the mean, it is the advantage of *Dr. GRPO*. People call both "relative to the average"; only one leaves
+# itself out.
 #
 # ## Why divide by the spread, and what does it climb?
 #
-# With 0 and 1 as rewards the spread is √(p(1 − p)): large at p = .5, small at both ends. Dividing by it makes the
-# push of hard and of easy prompts larger. By how much, compared with the slope of the pass rate? Bet.
+# With 0 and 1 as rewards the spread of a large group is √(p(1 − p)): large at p = .5, small at both ends. Dividing by
+# it makes the push of hard and of easy prompts larger. The measure is the slope of the pass rate, p(1 − p), which
+# leave-one-out follows: a push of 2 slopes is twice that step.
 
 # %% tags=["widget"]
 bet_push = predict.Bet(
     "05-push",
-    "Groups of 8. Which prompt's pass rate does GRPO push hardest, compared with what the pass rate's own slope "
-    "would do?",
+    "Groups of 8. At which pass rate p is GRPO's push the largest, counted in slopes p(1 − p)?",
     choices=["p = .5", "p = .1", "p = .001", "all alike"],
 )
 bet_push
@@ -403,11 +431,9 @@ for p, w, large in zip(rates, push, limit, strict=True):
     print(f"p = {p:5.3f}: groups of 8 push {w:.2f} times the slope, very large groups {large:5.2f} times")
 bet_push.reveal(
     "p = .001",
-    because="With very large groups the factor is 1/√(p(1 − p)) and has no end. With 8 answers it stops at (G − "
-    "1)/√G = 2.47: "
-    "most groups are dead, and a dead group can't be blown up. The slope of the pass rate itself is small "
-    "there, so a large "
-    "factor on it is still a small step.",
+    because="With very large groups the factor is 1/√(p(1 − p)) and has no end. With 8 answers it stops at "
+    "(G − 1)/√G = 2.47, the advantage of a lone right answer. p = .5 was a reasonable bet: there the push itself is "
+    "largest. At .001 the slope is .001, nearly all groups are dead, and 2.47 times as much is still a small step.",
 )
 
 # %% tags=["plot"]
@@ -419,20 +445,18 @@ plots.lines(
         "GRPO, G → ∞": [1 / math.sqrt(p * (1 - p)) for p in grid],
         "leave-one-out": [1.0 for p in grid],
     },
-    title="Dividing by the spread pushes rare successes and rare failures",
+    title="Rare successes and rare failures get the larger push",
     xlabel="pass rate p of the prompt",
     ylabel="push, in slopes of the pass rate",
-    ylim=(0, 6),
-    reading=f"At p = .5 GRPO pushes {push[-1]:.2f} times the slope with 8 answers and {limit[-1]:.2f} times "
-    f"with very large "
-    f"groups; at p = .1 it is {push[3]:.2f} and {limit[3]:.2f} times. Leave-one-out pushes with the slope itself.",
+    ylim=(0, 8),
+    reading=f"At p = .5 GRPO pushes {push[-1]:.2f} times the slope with 8 answers and {limit[-1]:.2f} times with very "
+    f"large groups; at p = .1 it is {push[3]:.2f} and {limit[3]:.2f} times. Leave-one-out pushes with the slope.",
 )
 
 # %% [markdown]
-# A factor of 1/√(p(1 − p)) on the slope of p is the slope of 2·arcsin(√p). So with large groups GRPO climbs the mean
-# of arcsin(√p) over prompts, not the mean of p: exactly, with its own yardstick of what is worth a step. From .01 to
-# .02 that yardstick counts 4 times what it counts from .50 to .51. Whether one wants this is a choice. Dr. GRPO calls
-# it a bias and leaves the division out.
+# The slope of p times 1/√(p(1 − p)) is the slope of 2·arcsin(√p). So with very large groups GRPO climbs the mean of
+# arcsin(√p) over prompts instead of the mean of p. Measured so, the way from .01 to .02 is 4 times as long as the way
+# from .50 to .51. Whether one wants this is a choice. Dr. GRPO's authors call it a bias and leave the division out.
 
 # %% tags=["demo"]
 for low in (0.01, 0.5):
@@ -448,11 +472,12 @@ for right in (1, 4):
 
 # %% [markdown]
 # Seen from the other side: divided, every live group has the same weight (its squares add up to G − 1 = 7).
-# Undivided, a group with 4 right weighs more than twice as much as one with 1 right.
+# Undivided, a group with 4 right (2.00) weighs more than twice as much as one with 1 right (0.88).
 #
 # ## Your function in the real trainer
 #
-# GRPO is the loop of chapter 03 with your function in the advantage's place. No critic, no second optimiser.
+# GRPO's loop is that of chapters 00 and 03; now your function has the advantage's place. No critic, no second
+# optimiser.
 
 # %% tags=["train", "nbval-ignore-output"]
 # output not compared: trained in float32, the last digits depend on the processor
@@ -472,14 +497,13 @@ live = [row["batch/trained_frac"] + row["group/zero_variance_frac"] for row in r
 print(f"trained share + dead share, over {len(live)} batches: from {min(live):.3f} to {max(live):.3f}")
 
 # %% [markdown]
-# In each batch the share of rows that was trained and the share of dead groups add up to exactly 1: dead groups have
-# advantage 0, and the trainer leaves them out. Keep that sum in mind.
-
-# %% [markdown]
+# In each batch the share of rows (answers) that was trained and the share of dead groups add up to exactly 1: dead
+# groups have advantage 0, and the trainer leaves them out. Keep that sum in mind.
+#
 # ## Which baseline trains best here?
 #
-# Three baselines, one comparison over the whole batch, two other group sizes. 300 updates of 128 answers, 5 seeds
-# (the same warm start and prompt stream in each pair), one learning rate for all, 3e-4, tuned for none. Recorded by
+# Three advantages over groups of 8, one over the whole batch, two other group sizes. 300 updates of 128 answers, 5
+# seeds (each row has the same five warm starts), one learning rate for all, 3e-4, tuned for none. Recorded by
 # `grpo-lab reproduce group_baseline`. First write down which row you expect to lose, and by how much.
 
 # %% tags=["demo"]
@@ -509,17 +533,19 @@ for arm, what in arms.items():
     print(f"{what:28s} {tokens:4.0f} thousand tokens trained, accuracy {outcomes(arm).mean():.3f}{against}")
 
 # %% [markdown]
-# The accuracy is the mean of the last three evaluations; ± is a 95 % interval of the paired difference. Groups of 64
-# lose 0.26: the noise measured above is real. Between the three group baselines five seeds show no difference: each
-# interval holds 0. The comparison over the batch is 0.036 behind, with 0 at the very edge of its interval; on this
-# toy all prompts are about equally hard, so there is little to gain from the group. The surprise is the group of 2:
-# as good as 8, though nine in ten of its groups are dead at the end. It trained on 69 thousand tokens instead of 181:
-# dead rows cost no training.
+# The accuracy is the mean of the last three evaluations; ± is a 95 % interval of the difference, seed by seed. Groups
+# of 64 lose 0.26, as the noise measured above would have it. Between the three advantages over groups of 8 we see no
+# difference: both intervals hold 0. The comparison over the batch is behind in each of the five seeds, by 0.036 on
+# average, but its interval ends just below 0, so take that as a hint. There was little to gain, either: only 10 % of
+# the rewards' variance lay between prompts.
+#
+# The surprise is the group of 2: as good as 8, though by the end nearly nine in ten of its groups are dead. It trained
+# on 69 thousand tokens instead of 181: dead rows cost no training.
 #
 # ## Bug hunt (10 minutes)
 #
-# Another team wrote its own group advantage. Their curve climbs as well as yours. Still, something is off, and one
-# number of the run says so.
+# Another team wrote its own group advantage. Their curve climbs about as well as yours. Still, something is off, and
+# two numbers of the run say so.
 
 
 # %% tags=["demo", "nbval-ignore-output"]
@@ -550,8 +576,8 @@ for row in theirs[1:6]:
 # more, so rows of dead groups got an advantage. Feed it a prompt with all answers right and one with all answers
 # wrong, as the next cell does: every advantage should be 0. `reshape(group_size, -1)` puts answers of *different*
 # prompts into a column. Rows are p·G + g: it must be `reshape(-1, group_size)`, and the mean along dim 1. Shapes
-# agree, nothing fails, and the curve climbs, because on this toy all prompts are about equally hard, so a mixed group
-# is no bad yardstick.
+# agree, nothing fails, and the curve climbs: a mixed group is no bad yardstick where only 10 % of the rewards' variance
+# lies between prompts.
 # </details>
 
 # %% tags=["demo"]
@@ -585,15 +611,15 @@ for p in (0.05, 0.5):
     )
 
 # %% [markdown]
-# The vote is right although most answers are wrong: wrong ones disagree. Rejection sampling averaged over the answers
-# it keeps climbs log p (about 1/p slopes: 2 at p = .5; at p = .05 a group of 8 is often empty, so 6.73 and not 20).
-# Averaged over all rows it is plain REINFORCE without a baseline: the right slope, and more noise. It never pushes an
-# answer down. GRPO does, and chapter 11 shows that this is where it can break.
+# The vote is right although most answers are wrong: wrong ones disagree. Rejection sampling, averaged over all rows, is
+# the policy gradient without a baseline: 1 slope, the true one. Averaged over the answers it keeps, it climbs log p:
+# about 1/p slopes, 2 at p = .5. (At p = .05 a group of 8 often has none to keep, so it is 6.73 and not 20.) It never
+# pushes an answer down. GRPO does, and chapter 03 showed a wrong answer's token with a huge ratio.
 #
 # ## You can now
 #
 # - write GRPO's advantage, and say what changes with ddof, eps, leave-one-out and the division;
-# - tell how many groups of a prompt teach nothing, and which group size is least noisy at equal cost;
+# - tell how many groups of a prompt teach nothing, and why a large group can be the noisy one at equal cost;
 # - see from two metrics of a run that a group isn't a group.
 #
 # ## Exercises
@@ -602,10 +628,18 @@ for p in (0.05, 0.5):
 #    for 0 and 10? Is that what you want for a reward with noise in it?
 # 2. *(10 min, middle)* Write an advantage that divides by √(mean·(1 − mean)) instead of the standard deviation. For
 #    which rewards is it the same up to one factor? Train it with `recipes.grpo(group_advantage=...)`.
-# 3. *(15 min, middle)* `rewards_PN` has 256 answers a prompt. Estimate the share of dead groups of 8 from the first 8
-#    answers of each prompt with p̂^8 + (1 − p̂)^8, and from all 256. Why is the first too large? (Chapter 09.)
+# 3. *(15 min, middle)* `rewards_PN` has 256 answers a prompt. Estimate each prompt's p from its first 8 answers, then
+#    from all 256, and take the mean of p^8 + (1 − p)^8 over prompts. Why is the first so much larger?
 # 4. *(20 min, hard)* Sample 64 answers to 32 prompts from the policy before and after training, and compare pass@1
 #    with pass@8. Which one did training move more?
+#
+# <details><summary>What we got for 1 to 3</summary>
+#
+# 1: ±0.697 and ±0.707. A pair forgets by how much its rewards differ; noise of 0.01 is as loud as a difference of 10.
+# 2: for rewards 0 and 1, up to the factor √((G − 1)/G); mind the dead groups, where you would divide by 0. 3: 0.126
+# from 8 answers, 0.050 from all; 0.047 of the recorded groups of 8 are dead. The curve p^8 + (1 − p)^8 is bent upward:
+# an estimate that is off to either side adds more at one end than it loses at the other.
+# </details>
 
 # %% tags=["widget"]
 quiz.Quiz(
@@ -633,7 +667,7 @@ quiz.Quiz(
             ],
         ),
         quiz.Question(
-            "Same 128 answers a step. Why are groups of 64 noisy, when their baseline is so good?",
+            "Same 128 answers a step. Why is the gradient noisy with groups of 64, whose baseline is so good?",
             ["the spread is too small", "the step sees only two prompts", "half of the groups are dead"],
             right="b",
             why=[
@@ -651,7 +685,7 @@ quiz.Quiz(
             ],
             right="a",
             why=[
-                "R − (S − R)/(G − 1) = G/(G − 1) · (R − S/G), with S the sum. The expected step is then exact.",
+                "R − (S − R)/(G − 1) = G/(G − 1) · (R − S/G), with S the sum. The push is then the true slope.",
                 "A factor above 0 changes no sign.",
                 "If all agree, the others agree too: 0 again.",
             ],
@@ -663,7 +697,7 @@ quiz.Quiz(
             why=[
                 "That is leave-one-out, or the group mean without the division.",
                 "The slope of p divided by √(p(1 − p)) is the slope of 2 arcsin √p.",
-                "No ranks are used: with rewards 0, 1, 10 the distances count.",
+                "No ranks are used: of rewards 0, 1 and 10 the distances count.",
             ],
         ),
     ],
@@ -678,10 +712,11 @@ quiz.Quiz(
 #   and Ahmadian et al. 2024, *Back to Basics*, https://arxiv.org/abs/2402.14740: leave-one-out (RLOO).
 # - Liu et al. 2025, *Understanding R1-Zero-Like Training*, https://arxiv.org/abs/2503.20783: Dr. GRPO, without the
 #   division; that the division is a *bias* is their word.
-# - Davis and Recht 2025, https://arxiv.org/abs/2510.13651: which function of the pass rate such methods climb; arcsin
-#   √p.
+# - Davis and Recht 2025, https://arxiv.org/abs/2510.13651: which function of the pass rate such methods climb; for GRPO
+#   it is arcsin √p.
 # - Chen et al. 2021, *Evaluating Large Language Models Trained on Code*, https://arxiv.org/abs/2107.03374: the
 #   unbiased pass@k.
-# - The noise against the group size, the pushes at G = 8 and the table of baselines are measured here, on this toy.
+# - The noise against the group size and the table of baselines are measured here, on this toy; the pushes at G = 8 are
+#   counted out. That the noise explains the loss of groups of 64 is our reading.
 #
-# **Next.** 06 adds the leash: an estimate of how far the policy has gone from where it started.
+# **Next.** Chapter 06 measures how far the policy has gone from where it started, and pulls it back.

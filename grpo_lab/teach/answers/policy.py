@@ -122,5 +122,17 @@ PROBES = {
         ),
         Probe((x([[0, 0, 1], [0, 5, 0]]), own("111", "000")), [[1, 1, 1], [0, 0, 0]], kwargs={"gamma": 1.0}),
         Probe((x([[1, math.nan, 8]]), own("101")), [[5, 0, 8]], {HIDDEN_NAN: NAN}, {"gamma": 0.5}),
+        Probe(
+            (x([[1, 2, 8]]), own("111")),  # the commonest mistakes alone, without gamma and hidden columns
+            [[11, 10, 8]],
+            {
+                "Every token got the whole return, even for rewards before it. Where does its sum begin?": [
+                    [11, 11, 11]
+                ],
+                "You summed from the front: rewards so far, not rewards to come. Which way does the loop run?": [
+                    [1, 3, 11]
+                ],
+            },
+        ),
     ),
 }
