@@ -455,8 +455,11 @@ def lab(words):
         no_questions(ROOT / ".venv")
     address = f"http://127.0.0.1:{port}{page}?token={token}"
     threading.Thread(target=tell_when_open, args=(port, address), daemon=True).start()
+    # One thread a kernel, as in tests: the models are small, and threads that wait for a busy core (a browser is
+    # enough) make an update many times slower. The person's own OMP_NUM_THREADS counts.
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or "1"}
     # The token goes through the environment: a command line can be read by others on the machine.
-    code = run(command, asks_back=True, JUPYTER_TOKEN=token)
+    code = run(command, asks_back=True, JUPYTER_TOKEN=token, **threads)
     say("JupyterLab has ended. Your notebooks are in work/.")
     return code
 

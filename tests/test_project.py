@@ -574,6 +574,22 @@ def test_lab_opens_jupyterlab_on_the_copy(tmp_path):
                 process.kill()
 
 
+@pytest.mark.parametrize(("own", "given"), [(None, "1"), ("", "1"), ("4", "4")])
+def test_kernels_of_lab_have_one_thread_unless_told_otherwise(make, monkeypatch, tmp_path, own, given):
+    monkeypatch.setattr(make, "ROOT", tmp_path)
+    monkeypatch.setattr(make, "ensure", lambda: sys.executable)
+    monkeypatch.setattr(make, "tell_when_open", lambda port, address: None)
+    if own is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", own)
+    seen = []
+    monkeypatch.setattr(make, "run", lambda command, *, asks_back, **more: seen.append(more) or 0)
+    (tmp_path / "chapters").mkdir()
+    assert make.lab([]) == 0
+    assert seen[0]["OMP_NUM_THREADS"] == given
+
+
 def test_a_second_set_up_waits_for_the_first(make, monkeypatch, tmp_path, capsys):
     """The lock is the system's: it is held by a process and ends with it."""
     hold = (

@@ -7,7 +7,11 @@
 #   learning.
 # - **You will be able to:** name every part of the loop that trains a language model from rewards; work out by hand
 #   what one answer teaches; run GRPO, stop it and go on; choose your way through this course.
-# - **Minutes:** 30; the first run stands at minute 8.
+# - **Minutes:** 30; the first run stands at minute 8. The exercises at the end come on top.
+#
+# **Do this first:** run the cells from the top, each with Shift + Enter, and read the text between them. `[*]` beside
+# a cell means that it is still working; the first one takes about ten seconds. The outputs that stand here already
+# are from our run; yours replace them.
 
 # %% tags=["setup"]
 import torch
@@ -20,16 +24,22 @@ from grpo_lab.teach import checks, explorer, live, loop, pictures, plots, predic
 loop.loop()
 
 # %% [markdown]
-# Read it from the upper left. A *prompt* is a text to answer. The *policy* is the language model: it writes answers.
-# A judge gives each answer a *reward*, a number: here 1 if it is right, 0 if not. Answers that did better than
-# expected are made more likely, the others less likely, by one small change of the model's weights: an *update*. Then
-# the changed model writes the next answers. That is reinforcement learning of a language model. On the arrows stands
-# what travels; in blue, the file of this course that makes it.
+# Read it from the upper left. A *prompt* is a text to answer. The *policy* is the language model. It writes answers,
+# which is called the *rollout*, token by token (a *token* is a piece of text; here, one character). A judge gives each
+# answer a *reward*, a number: here 1 if it is right, 0 if not. Answers that did better than expected are made more
+# likely, the others less likely, by one small change of the model's weights: an *update*. Then the changed model
+# writes the next answers. That is reinforcement learning of a language model.
+#
+# On the arrows stands what travels; in blue, the file of this course that makes it. Leave one box for later: *score*
+# asks how likely each token was. Its log-probs (log-probabilities) come in chapter 01, its values in 04.
 #
 # ## What does the policy write?
 #
 # Our task is small, so that everything runs on a laptop: sort six digits. The policy is a transformer. It was trained
-# on solved examples just until half of its answers were right (that is the *warm start*), and then we stopped.
+# on solved examples until about half of its answers were right, and no longer: that is the *warm start*.
+#
+# Capital letters at the end of a name are the tensor's axes: `rewards_G` has one number for each answer of a group
+# (G), `rewards_PN` a row for each prompt (P). In `_BT`, B counts answers and T tokens.
 
 # %% tags=["setup"]
 task = tasks.Sort(6)
@@ -48,13 +58,14 @@ for answer, reward in zip(answers, rewards_G, strict=True):
     print(f"  {answer}   reward {reward:.0f}")
 
 # %% [markdown]
-# Eight answers to one prompt, and they differ: the policy gives each next character a probability and draws. Three
-# are right. Nobody tells it what is wrong with the other five; a reward is one number for a whole answer.
+# Eight answers to one prompt, three right, five wrong. They differ because the policy gives each possible next
+# character a probability, and then one is drawn. Nobody tells it what is wrong with the five; a reward is one number
+# for a whole answer.
 #
 # ## What does one answer teach?
 #
-# A reward alone doesn't say whether an answer was better than expected. But the other seven do. Their mean is the
-# yardstick, and the distance to it is called the *advantage*.
+# A reward alone doesn't say whether an answer was better than expected. The other answers to the same prompt do. The
+# mean of all eight is the yardstick, and the distance to it is called the *advantage*.
 
 # %% tags=["demo"]
 mean = rewards_G.mean()
@@ -70,8 +81,10 @@ print(f"mean reward {mean:.3f}; the advantages add up to {(rewards_G - mean).sum
 #
 # ## Does it work?
 #
-# Now 16 prompts with 8 answers each, then one update; and that 100 times. The prompts on which we measure are *held
-# out*: never trained on. The policy starts with half of them right.
+# Now 16 prompts with 8 answers each, then one update; and that 100 times. We measure on other prompts, which are *held
+# out*: never trained on. Half of them are answered right at the start.
+#
+# Before each surprise you place a bet: enter a number, press *Place my bet*, go on. The answer comes below.
 
 # %% tags=["widget"]
 bet_climb = predict.Bet(
@@ -83,9 +96,10 @@ bet_climb = predict.Bet(
 bet_climb
 
 # %% [markdown]
-# Run the next cell and watch. `eval/accuracy` is the share of 2,000 held-out prompts answered right, measured every
-# 20 updates. `reward/mean` is the mean reward of each update's own 128 answers: the same thing, noisier. Press ■ in
-# the toolbar whenever you like: nothing is lost, and running the cell again goes on.
+# Run the next cell and watch, for about twenty seconds. `eval/accuracy` is the share of 2,000 held-out prompts answered
+# right, measured every 20 updates. `reward/mean` is the same share among the 128 answers that the update learns from;
+# it jumps about, since 128 are few. Press ■ in the toolbar whenever you like: nothing is lost, and running the cell
+# again goes on.
 
 # %% tags=["train", "nbval-ignore-output"]
 # output not compared: trained in float32, the last digits depend on the processor
@@ -106,19 +120,16 @@ if run.version >= 100:
 bet_climb.reveal(
     round(100 * accuracy[-1]),
     within=5,
-    because=f"After {run.version} updates, that is, with {128 * run.version:,} answers written and judged. A run of "
-    "100 updates gained 27 points where this was written. Betting on 100 is reasonable if one thinks of a solver; but "
-    "nobody shows the policy a solution, it only finds out which of its own answers were better.",
+    because=f"That is after {run.version} updates, with {128 * run.version:,} answers written and judged. Where this "
+    "was written, 100 updates gained 27 points. Betting on 100 is reasonable if one thinks of a program that sorts. "
+    "But nobody shows the policy a solution; it only finds out which of its own answers were better.",
 )
 
 # %% [markdown]
-# The policy was never shown a sorted row during these updates. It wrote, was judged, and shifted its own
-# probabilities.
-#
 # ## What has changed in its answers?
 #
-# The same held-out prompts and the same dice, before and after. `run.reference` is the copy that was kept at the
-# start.
+# 200 held-out prompts and the same dice, before and after; ten of them are printed. `run.reference` is the copy that
+# was kept at the start.
 
 
 # %% tags=["demo", "nbval-ignore-output"]
@@ -140,6 +151,9 @@ hits = [sum(a == p.target for a, p in zip(said, held_out, strict=True)) for said
 print(f"right of 200: {hits[0]} before, {hits[1]} after")
 
 # %% [markdown]
+# Where this was written, 94 of 200 were right before and 152 after. Of the 106 wrong ones before, 45 were wrong in one
+# digit only. They got the same 0 as the others, and still the policy found its way.
+#
 # ## Which number should you watch?
 #
 # The *loss* is the number whose gradient makes the update. In other trainings it falls while the model learns. Look at
@@ -153,13 +167,14 @@ print(f"accuracy meanwhile: {accuracy[0]:.2f} → {accuracy[-1]:.2f}")
 assert max(map(abs, losses)) < 1e-4
 
 # %% [markdown]
-# It is 0 in every update, up to rounding, since the advantages of each group add up to 0. Its gradient is not 0, and
-# the gradient is what moves the weights. So watch the reward, not the loss. Chapter 02 shows why.
+# It is 0 in every update, up to rounding: each answer puts minus its advantage into the loss, and the advantages of a
+# group add up to 0. Its gradient is not 0, and the gradient is what moves the weights. So watch the reward, not the
+# loss. Chapter 02 shows why.
 #
 # ## How good is a yardstick of eight?
 #
 # Recorded answers of the warm start: 256 to each of 64 prompts. The dial G says how many of them you look at. Bars are
-# their advantages. Turn G to 1, then to 16. Then stay at 8 and try prompts 16, 21 and 7.
+# their advantages. Turn G to 1, then to 16. Then set it back to 8 and try prompts 7, 16 and 21.
 
 # %% tags=["setup"]
 recorded = recording.read_recording("answers")  # made by: grpo-lab record answers
@@ -203,18 +218,24 @@ explorer.Explorer(
 )
 
 # %% [markdown]
-# Eight answers said .375 of this prompt; all 256 say .672. So a group is a rough yardstick. With G = 1 an answer is
-# its own yardstick and teaches nothing. And where all eight are right (prompt 16) or all are wrong (prompt 21),
-# nothing is learned either, however many answers were paid for. Chapters 05 and 09 start there.
+# Of prompt 50 eight answers said .375, sixteen say .562 and all 256 say .672: a group is a rough yardstick. With G = 1
+# an answer is its own yardstick and teaches nothing. In prompt 7 one answer of eight is right, and counts +.875. But
+# where all eight are right (prompt 16) or all are wrong (prompt 21) nothing is learned, though all eight had to be
+# written. Chapter 05 starts here, and so will 09.
 #
-# ## Exercise: write the yardstick yourself (5 minutes, easy)
+# ## Exercise: write the yardstick yourself (8 minutes, easy)
 #
 # **In:** `rewards_B`, one reward an answer; the first `group_size` answers belong to the first prompt, the next to the
-# second, and so on. **Out:** the distance of each to the mean of its own group, in the same shape. **Worked line:**
-# rewards `[1, 0, 0, 0]` in groups of 2 give `[+0.5, −0.5, 0, 0]`. **Done when** the check says so.
+# second, and so on. **Out:** the distance of each to the mean of its own group, in the same shape; exactly 0 where a
+# group's rewards are all equal. **Worked line:** rewards `[1, 0, 0, 0]` in groups of 2 give `[+0.5, −0.5, 0, 0]`.
+# **Done when** the check says that it is right.
 #
-# First write the two lines that come to mind and run the check: it knows a case in which they are off by a hair, and
-# names it. **Hint:** what does `rewards_B` look like with one prompt a row?
+# Replace the `raise` line, run the cell, then the check. Start with the two lines that come to mind: in one case they
+# may be off by a hair, and the check names it. (`torch.where(condition, a, b)` chooses between two values.)
+#
+# **If it is not right yet:** change your cell, run *it* again, then the check. After a failed check the name
+# `group_mean_advantage` holds the package's function. Nothing that you wrote is overwritten. **Hint:** what does
+# `rewards_B` look like with one prompt a row?
 
 
 # %% tags=["exercise"]
@@ -231,8 +252,10 @@ group_mean_advantage = checks.check_group_mean_advantage(
 reveal.reveal(package.group_mean_advantage)
 
 # %% [markdown]
+# (`_grouped` checks the input and makes one row for each prompt.)
+#
 # Your function is one part of the loop, so put it in. The same run goes on for 20 updates, with it in the place of
-# GRPO's own advantage. (While the check is not content, it is the package's.)
+# GRPO's own advantage. Until the check says that yours is right, the package's runs here.
 
 # %% tags=["train", "nbval-ignore-output"]
 # output not compared: trained in float32, the last digits depend on the processor
@@ -257,19 +280,21 @@ print("held-out accuracy, every 20 updates:", "  ".join(f"{a:.2f}" for a in accu
 # %% [markdown]
 # ## What will break later?
 #
-# In large trainings, writing answers takes most of the time. So they are written while the weights already change, and
-# are some updates old when they are learned from: they are *stale*. Take the run above, slower (learning rate 1.5e-4)
-# and for 300 updates, and change one thing: every answer is 8 updates old.
+# In large trainings, writing answers can take most of the time (over 70 %, says the paper on ROLL Flash). So answers
+# are written while the weights already change, and are some updates old when they are learned from: they are *stale*.
+#
+# Here are stored runs on our task, slower (learning rate 1.5e-4) and longer (300 updates) than yours. `fresh` learns
+# from answers just written, `stale` from answers that are 8 updates old. Nothing else differs between these two.
 
 # %% tags=["widget"]
 bet_stale = predict.Bet(
     "00-stale",
-    "It starts at about 48 % right, and fresh answers bring it to about 86 %. Where do answers 8 updates old bring it?",
+    "Both start at about 48 % right, and fresh answers lead to about 86 %. What happens with answers 8 updates old?",
     choices=[
-        "to about the same",
-        "slower: to about 70 %",
-        "nowhere: it stays about 48 %",
-        "far below the start",
+        "about the same",
+        "slower: it climbs to about 70 %",
+        "nothing: it stays at about 48 %",
+        "it falls far below the start",
     ],
 )
 bet_stale
@@ -281,21 +306,27 @@ stored = {arm: [experiment.read_curve(folder / f"{arm}-seed{s}.csv") for s in ra
 plots.curves(stored, title="Answers 8 updates old ruin the run, unless a clip sees their age", ylim=(0, 1))
 
 # %% tags=["demo"]
-lowest = [min(a for a in run_["eval/accuracy"] if a == a) for run_ in stored["stale"]]
-print("lowest accuracy of the three stale runs:", "  ".join(f"{a:.2f}" for a in lowest))
+print("arm         start  lowest   last   (accuracy; a line a run)")
+for arm, runs in stored.items():
+    for one in runs:
+        seen = [a for a in one["eval/accuracy"] if a == a]  # nan where it was not measured
+        print(f"{arm:12s} {seen[0]:.2f}    {min(seen):.2f}   {seen[-1]:.2f}")
 bet_stale.reveal(
-    "far below the start",
-    because="Its three runs fell to .04, .17 and .15 on the way, from about .48. 'Slower' is reasonable: old answers "
-    "are still right or wrong, as before. But they were written by another policy than the one they push. Chapter 11 "
-    "takes apart why that is worse than slow.",
+    "it falls far below the start",
+    because="From about .48 the three stale runs fell to .04, .17 and .15. They ended at .31, .19 and .42, still "
+    "below their start. 'Slower' is reasonable: an old answer is as right or wrong as before. But it was written by "
+    "another policy than the one it pushes. Why that is worse than slow is for chapter 11.",
 )
 
 # %% [markdown]
-# The third line, `clip_stale`, has the same stale answers and one line of the recipe changed: it compares each token's
-# probability with the one it had *when it was written*, and a clip takes out what has moved too far. Chapter 03
-# builds this clip, 11 takes the fall apart, 12 and 13 try what newer papers propose. On this toy, and with three
-# seeds (three runs that differ in their random numbers): they show *that* it happens, not how large it is. For sizes
-# the course takes up to ten seeds.
+# The third line, `clip_stale`, has answers just as old, and ended at .80 to .85. One line of its recipe differs: it
+# compares each token's probability with the one it had *when it was written*, and a *clip* stops pushing a token that
+# has moved too far from there. The recipe that you ran above has this line. `fresh` and `stale` compare with the
+# policy just before the update instead, which can't show how old an answer is. (On fresh answers both are the same.)
+#
+# Chapter 03 builds the clip, 11 will take the fall apart, 12 and 13 will try what newer papers propose. All this is on
+# our toy, and with three *seeds*: runs that differ in their random numbers. They show *that* it happens, not how large
+# it is. (The band in the picture says how uncertain the mean of three is.)
 #
 # ## How does this fit what others say?
 #
@@ -314,14 +345,9 @@ bet_stale.reveal(
 # %% [markdown]
 # ## How does a chapter work?
 #
-# - **A bet before each surprise.** It is scored for you only; a wrong one makes the answer stick, too.
-# - **Exercise, check.** You write a function, the next cell checks it. If it is wrong, the check names the mistake and
-#   the chapter goes on with the package's. Nothing that you wrote is overwritten.
-# - **Run your own cell first.** After a failed check the *name* holds the package's function. Change your cell, run
-#   it, then the check.
-# - **Then yours runs** in the real trainer, as a moment ago.
-# - **Dials** move a picture and a sentence. Click the number, or use the arrow keys.
-# - **A quiz** at the end explains the wrong answers too.
+# Like this one: questions with cells that answer them, bets, dials (click the number, or use the arrow keys), exercises
+# with a check, your function in the real trainer, a quiz that explains the wrong answers too. Bets and quizzes are
+# scored for you only; a wrong bet makes the answer stick, too.
 #
 # Every chapter runs alone: in the menu, *Run*, then *Restart Kernel and Run All Cells*.
 #
@@ -354,9 +380,8 @@ progress.show()
 # | 14 | the pendulum | the same loop without a language model | – | – | not there yet |
 # | 15 | a real language model | the same loop on one | – | – | not there yet |
 #
-# **The long way** is this table from top to bottom. **The short way**, about 90 minutes if you read and bet but leave
-# the exercises out: 00, the second half of 02, 03, 05, 11, 12. Of these, 00, 02, 03 and 05 are there, about an hour;
-# 11 and 12 are not there yet.
+# **The long way** is this table from top to bottom. **The short way** leaves the exercises and bug hunts out: 00, the
+# second half of 02, 03, 05, 11, 12. Its first four are there, a bit under two hours; 11 and 12 are not there yet.
 
 # %% [markdown]
 # ## You can now
@@ -370,23 +395,31 @@ progress.show()
 #
 # 1. *(2 min, easy)* Press ■ during a run, look at `run.version` and `run.history[-1]`, and run the cell again. (To
 #    have something to stop, raise `steps` to 200 in both places.)
-# 2. *(5 min, easy)* Train with half of the answers a prompt: make a new `run` with `train.start`, and take
-#    `recipes.grpo(group_size=4)`. How many prompts has an update then?
+# 2. *(5 min, easy)* Train with 4 answers a prompt: load the warm start again, make a new run for it with
+#    `train.start`, and take `recipes.grpo(group_size=4)`. How many prompts has an update then?
 # 3. *(10 min, middle)* In `rewards_PN`, how many of the 64 prompts have a first group of 8 that teaches nothing? And
 #    for groups of 4?
-# 4. *(15 min, middle)* Write a task of your own with the members of `tasks.Sort` (reverse the digits, say) and make a
-#    warm start for it. From which share of right answers can it climb?
+# 4. *(15 min, middle)* Write a task of your own: a class like `tasks.Sort` with a `name` of its own, whose target is
+#    the digits reversed. Make a warm start that is right 2 to 5 % of the time (`target=(0.02, 0.05)`; it takes half a
+#    minute). Does GRPO still climb from there?
+#
+# <details><summary>What we got for 2 to 4</summary>
+#
+# 2: 32 prompts, since an update has 128 answers; 100 updates led from .50 to .78, one run. 3: 4 of 64 groups of 8 (two
+# all right, two all wrong), 12 of 64 groups of 4. 4: yes, on this toy, from .05 to .56 in 100 updates, one run; it
+# needs some right answer now and then.
+# </details>
 
 # %% tags=["widget"]
 quiz.Quiz(
     "00",
     [
         quiz.Question(
-            "What does the policy learn a wrong answer from?",
+            "How does the policy learn that an answer was wrong?",
             [
-                "the right answer is shown to it",
-                "one number, compared with its other answers",
-                "which digit was wrong",
+                "it is shown the right answer",
+                "from one number, compared with its other answers",
+                "it is told which digit was wrong",
             ],
             right="b",
             why=[
@@ -434,6 +467,8 @@ quiz.Quiz(
 # - Z. Shao et al., 2024, *DeepSeekMath*, section 4.1, <https://arxiv.org/abs/2402.03300>: GRPO. The paper's: several
 #   answers a prompt, rewards compared within the group and divided by their spread. Ours: the task, the 109,952
 #   weights, no KL term.
+# - H. Lu et al., 2025, *ROLL Flash*, section 1, <https://arxiv.org/abs/2510.11345>: writing answers takes over 70 % of
+#   the training time. The paper cites others for it; we didn't measure it.
 # - TRL, *GRPO Trainer*, <https://huggingface.co/docs/trl/main/grpo_trainer>: the four steps, and the KL term off by
 #   default (`beta=0.0`). Matching them with files is our reading.
 # - Measured here: every number in this chapter; the stored curves by `grpo-lab reproduce foundation`.

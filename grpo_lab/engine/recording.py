@@ -10,6 +10,7 @@ import importlib
 import os
 import pkgutil
 import platform
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
@@ -58,13 +59,20 @@ def read_recording(name: str, *, folder: Path | str = FOLDER) -> dict[str, Tenso
 def record(name: str, *, folder: Path | str = FOLDER) -> Path:
     """Make a recording and write it, all of it or nothing. Returns the file.
 
-    Raises: ValueError for an unknown name, or for one that grew over MOST_BYTES.
+    Raises: ValueError for an unknown name, a folder that can't be written to, or a recording over MOST_BYTES.
     """
-    tensors = {key: value.contiguous() for key, value in maker(name).record().items()}
+    made, path = maker(name), Path(folder) / f"{name}.safetensors"
+    # Before the work of minutes, not after it: can the file be written at all?
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ValueError(
+            f"{path.parent} can't be written to ({error.strerror}). Choose another folder."
+        ) from error
+    tensors = {key: value.contiguous() for key, value in made.record().items()}
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     require(size <= MOST_BYTES, f"{name} holds {size:,} bytes; keep it within {MOST_BYTES:,}")
-    path = Path(folder) / f"{name}.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     note = {
         "command": f"grpo-lab record {name}",

@@ -14,6 +14,7 @@ import html
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import ipywidgets as widgets
@@ -68,11 +69,22 @@ def live(
     what had come until then stays.
     """
     require_count("steps", steps)
+    _require_rows("rows", rows)
+    _require_rows("before", before)
+    require(
+        not isinstance(also, str),
+        f"also must be a list of names, got the text {also!r}. Try also=[{also!r}].",
+    )
     require(len(also) <= 4, f"one picture shows at most 4 other metrics, got {len(also)}. Leave some out.")
+    require(
+        isinstance(ylim, Sequence) and len(ylim) == 2 and ylim[0] < ylim[1],
+        f"ylim must be two numbers, the lower first, got {ylim!r}. Try (0.0, 1.0).",
+    )
     drawing = _Drawing([metric, *also], steps, title, ylim)
     seen, stopped, screen = list(before), False, _Screen(steps)
     try:
         for row in rows:
+            _require_row(row)
             # After an interrupt `train` may hand out its last row again, now with the evaluation that was missing.
             if not (seen and seen[-1] is row):
                 seen.append(row)
@@ -88,6 +100,23 @@ def live(
         )
     screen.close()
     return Watched(drawing.figure, title=title, reading=reading, rows=seen, stopped=stopped)
+
+
+def _require_rows(name: str, rows: Any) -> None:
+    """Raise TypeError unless these can be rows: something to go through, and not one row by itself."""
+    if isinstance(rows, (str, Mapping)) or not isinstance(rows, Iterable):
+        wanted = "train(policy, task, recipe, run=run, steps=steps)" if name == "rows" else "run.history"
+        raise TypeError(
+            f"{name} must be the rows of a run, one dict an update, got {type(rows).__name__}. Try {wanted}."
+        )
+
+
+def _require_row(row: Any) -> None:
+    """Raise TypeError unless this is a row as `train` gives it: a dict that says at which step it was measured."""
+    if not (isinstance(row, Mapping) and isinstance(row.get("step"), Real)):
+        raise TypeError(
+            f'each row must be a dict with the number "step", got {row!r}. Hand over what train() gives, unchanged.'
+        )
 
 
 def _shown(figure, alt: str, sentence: str) -> str:

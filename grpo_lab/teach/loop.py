@@ -46,7 +46,10 @@ def loop(*lit: str) -> Picture:
     Raises: ValueError for a box that isn't there.
     """
     for name in lit:
-        require(name in BOXES, f"the loop has no box {name!r}; it has {', '.join(BOXES)}")
+        known = isinstance(name, str) and name in BOXES
+        require(
+            known, f"the loop has no box {name!r}. Name some of them, as in loop('loss'): {', '.join(BOXES)}."
+        )
     figure = blank(2.7)
     figure.subplots_adjust(left=0.0, right=1.0, bottom=0.0, top=1.0)
     ax = figure.subplots()
@@ -73,7 +76,7 @@ def loop(*lit: str) -> Picture:
     for start, end, what, file in ARROWS:
         _arrow(ax, start, end, what, file)
     names = list(BOXES)
-    here = ", ".join(f"{names.index(name) + 1} ({name})" for name in lit)
+    here = ", ".join(f"{names.index(name) + 1} ({name})" for name in dict.fromkeys(lit))
     about = f"Lit: box {here}." if lit else "Nothing is lit: this is the whole."
     title = "The loop, in 8 boxes"
     chain = " → ".join(name for name in BOXES if name != "curves")

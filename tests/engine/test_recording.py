@@ -63,6 +63,20 @@ def test_a_recording_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.safetensors"))
 
 
+def test_a_folder_that_cannot_be_written_to_is_named_before_the_work(tmp_path, monkeypatch):
+    class Slow:
+        @staticmethod
+        def record():
+            pytest.fail("minutes of work for nothing")
+
+    monkeypatch.setattr(recording, "maker", lambda name: Slow)
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ValueError, match="can't be written to .*Choose another folder"):
+            record("slow", folder=folder)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_the_command_names_an_unknown_recording(capsys, tmp_path):
     assert main(["record", "nothing", "--out", str(tmp_path)]) == 2
     assert "there is no recording 'nothing'" in capsys.readouterr().err

@@ -156,6 +156,26 @@ def test_nothing_to_see_and_too_much_of_it():
         live(rows(), steps=0, title="x")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rows": None}, r"rows must be the rows of a run.*NoneType.*Try train\("),
+        ({"rows": {"step": 1}}, "rows must be the rows of a run, one dict an update, got dict"),
+        ({"rows": [{"eval/accuracy": 0.5}]}, 'each row must be a dict with the number "step"'),
+        ({"rows": [3]}, "each row must be a dict .* got 3"),
+        ({"before": None}, "before must be the rows of a run.*Try run.history"),
+        ({"before": {"step": 1}}, "before must be the rows of a run"),
+        ({"also": "kl"}, r"also must be a list of names.*Try also=\['kl'\]"),
+        ({"ylim": (1, 0)}, "ylim must be two numbers, the lower first"),
+        ({"ylim": None}, "ylim must be two numbers"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_is_drawn(wrong, message):
+    words = {"rows": rows(), "steps": 5, "title": "x", **wrong}
+    with pytest.raises((TypeError, ValueError), match=message):
+        live(words.pop("rows"), **words)
+
+
 def test_names_at_the_lines_ends_stay_apart():
     drawing = module._Drawing(["eval/accuracy", "reward/mean"], 5, "x", (0.0, 1.0))
     drawing.draw([{"step": 1, "eval/accuracy": 0.7, "reward/mean": 0.7}])

@@ -20,5 +20,7 @@ def test_every_box_is_reached_and_the_loop_closes():
 def test_what_is_lit_is_said_in_words():
     assert "Lit: box 5 (advantage), 6 (loss)." in loop("advantage", "loss").alt
     assert "this is the whole" in loop().alt
-    with pytest.raises(ValueError, match="no box 'critic'; it has prompts, rollout"):
-        loop("critic")
+    assert loop("loss", "loss").alt == loop("loss").alt
+    for wrong in ("critic", "Loss", ["loss"], None):
+        with pytest.raises(ValueError, match=r"no box .*as in loop\('loss'\): prompts, rollout"):
+            loop(wrong)
