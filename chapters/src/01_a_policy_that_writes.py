@@ -754,7 +754,7 @@ quiz.Quiz(
 #   https://arxiv.org/abs/2402.03300, section 4: GRPO, whose rewards come from a reward model there too.
 # - Lambert et al. 2024, *Tulu 3*, https://arxiv.org/abs/2411.15124: the words "verifiable rewards".
 # - Public issues of TRL, https://github.com/huggingface/trl: 3029 and 4159 (temperature on one side), 2771 (the sign of
-#   the length reward), 4970 (end tokens lost where pad is end). That these are one family, "both sides must do the
+#   the length reward), 6357 (end tokens lost where pad is end). That these are one family, "both sides must do the
 #   same", is our reading.
 # - All numbers of real answers, the training and the hunt are measured here, on this toy (recorded: `grpo-lab record
 #   half_a_judge`).
