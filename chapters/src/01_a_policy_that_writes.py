@@ -5,7 +5,7 @@
 # it earned. This chapter makes all three, by hand and then on real answers.
 #
 # - **You need:** 00, and what softmax does. Nothing of reinforcement learning.
-# - **You will be able to:** say how an answer is drawn; compute how likely it was, with the right column and the right
+# - **You will be able to:** say how an answer is drawn; compute how likely it was, with the right row and the right
 #   temperature; mask what doesn't count; tell a good judge from a bad one.
 # - **Minutes:** 60.
 
@@ -203,9 +203,9 @@ for b in (0, 3, 10, 17):
     print(prompts[b].text, batch.turns[b][0], "  ids", batch.tokens_BT[b].tolist())
 
 # %% [markdown]
-# All four end with id 1. The first is right; the second is the answer that you just took apart. The third begins with
-# `<pad>`, which the policy may write like any other token (it did so with probability 0.002). The fourth stopped after
-# one digit; the zeros behind its end token fill the rectangle.
+# Each answer ends at its id 1. The first is right; the second is the answer that you just took apart. The third begins
+# with `<pad>`, which the policy may write like any other token (it did so with probability 0.002). The fourth stopped
+# after one digit. All rows of a tensor must be equally long, so zeros (`<pad>`) fill the places behind its end token.
 #
 # ## How likely was a whole answer?
 #
@@ -232,10 +232,11 @@ plots.token_strip(
 # One token stands out: the 2, at −3.98. After that slip the next two are uncertain too (−0.92, −1.07), and the rest is
 # what a sorted answer looks like. The judge says 0 for all seven. Which token was at fault, it doesn't say.
 #
-# ## Which column predicts which token?
+# ## Which row of logits predicts which token?
 #
 # Here is where people fall, in published code too. The model is fed tokens 0, 1, 2 and returns a row of logits for
-# each. The row at token s has *read* token s. So it predicts token s + 1:
+# each. The row at token s has *read* token s. So it predicts token s + 1. (With many texts, `logits_BSV[:, s]` holds
+# the row s of each; the check calls that column s. The table below shows the rows side by side.)
 #
 # | position s | 0 | 1 | 2 |
 # |---|---|---|---|
@@ -273,8 +274,9 @@ right, off = ((x_BT * batch.mask_BT).sum(1).mean() for x_BT in (batch.logp_rollo
 print(f"mean log-probability of an answer: {right:.2f}; off by one: {off:.2f}")
 bet_shift.reveal(
     "far lower",
-    because=f"{off:.1f} against {right:.1f}. The row at a token is asked what comes after it, and a digit is seldom "
-    "followed by itself. 'Near 0' is reasonable: the row has read the token. But it was trained to say what is next.",
+    because=f"{off:.1f} against {right:.1f}. The row at a token says what comes after it. Mostly that is another, "
+    "and the policy is sure of it. 'Near 0' is reasonable: the row has read the token. But it was trained to say what "
+    "is next.",
 )
 
 # %% [markdown]
@@ -283,8 +285,9 @@ bet_shift.reveal(
 # This is the only place in the course where anything is shifted. Everywhere else column t belongs to token t.
 #
 # **In:** `logits_BSV`, S rows of logits for each of B texts; `ids_BS`, the S tokens fed in; `temperature`. Some callers
-# leave out the last row of logits: then there are S − 1. **Out:** `logp_BS`, S − 1 columns: the log-probability of
-# tokens 1 to S − 1, each at this temperature. **Worked line:** the table above gives `[log 0.5, log 0.6]` =
+# leave out the last row of logits: then there are S − 1, and all are needed (so take the *first* S − 1 rows; `[:, :-1]`
+# would take one too few). **Out:** `logp_BS`, S − 1 columns: the log-probability of tokens 1 to S − 1, each at this
+# temperature. **Worked line:** the table above gives `[log 0.5, log 0.6]` =
 # `[−0.693, −0.511]`. **Done when** the check says so.
 #
 # *Hint: which rows do you need, which tokens, and is it before or after softmax that the temperature divides?*
@@ -342,8 +345,8 @@ for temperature, scored in ((1.0, 1.0), (0.6, 0.6), (0.6, 1.0)):
 bet_temperature.reveal(
     "beyond 2",
     because=f"Up to {ratio_N.max():.2f} here, before any training. Most ratios lie a little below 1, because a low "
-    "temperature makes likely tokens likelier. 'Within 0.9 and 1.1' is reasonable for those; but a rare token is "
-    "several times rarer at 0.6.",
+    "temperature makes likely tokens likelier. 'Within 0.9 and 1.1' is reasonable for those. But a rare token is "
+    "made far rarer by 0.6; a few such tokens were written all the same, and theirs are the large ratios.",
 )
 
 # %% [markdown]
@@ -367,9 +370,9 @@ for temperature in (1.0, 0.6):
 # %% [markdown]
 # ## And if only the sampler cuts to the top k?
 #
-# With top-k the sampler divides by the mass that was kept. Scoring without top-k doesn't. Let 0.665, 0.245, 0.090 be
-# cut to the top two, mass 0.910: the sampler wrote the first token with 0.665 / 0.910 = 0.731. Scored at 0.665, the
-# ratio is 0.910. It is the kept mass, whichever token was drawn.
+# With top-k the sampler divides by the *kept mass*, the sum of the probabilities that stay. Scoring without top-k
+# doesn't. Let 0.665, 0.245, 0.090 be cut to the top two, mass 0.910: the sampler wrote the first token with
+# 0.665 / 0.910 = 0.731. Scored at 0.665, the ratio is 0.910. It is the kept mass, whichever token was drawn.
 
 # %% tags=["demo"]
 pi_V, kept_V = z_V.softmax(-1), keep_top(z_V[None], 2)[0].softmax(-1)
@@ -378,7 +381,8 @@ for k in (13, 3, 1):
     ids_BS, logp_sampler_BT = write(prompts, noise_BT, k=k)
     logp_BT = token_logprobs(policy.model(input_ids=ids_BS).logits, ids_BS)[:, 6:]
     ratio_BT = (logp_BT - logp_sampler_BT).exp()
-    print(f"top {k:2d}: mean ratio {ratio_BT.mean():.3f}, smallest {ratio_BT.min():.3f}", end="")
+    spread = f"smallest {ratio_BT.min():.3f}, largest {ratio_BT.max():.3f}"
+    print(f"top {k:2d}: mean ratio {ratio_BT.mean():.3f}, {spread}", end="")
     print(f", of a whole answer on average {ratio_BT.prod(1).mean():.3f}")
 
 # %% [markdown]
@@ -500,8 +504,9 @@ for low, high in ((0, 1), (10, 11), (-1, 1), (0, 100)):
     print(f"; divided too {divided_G[0]:+.3f} and {divided_G[1]:+.3f}")
 
 # %% [markdown]
-# 10 and 11 are as good as 0 and 1. The scale matters in the first pair of columns and not in the second. What matters
-# in all of them is the *order*: which answers get more.
+# 10 and 11 are as good as 0 and 1. The scale matters in the first pair of columns and not in the second. With only two
+# rewards, what is left is which answers get more. With three or more the distances count too: with 0, 1, 100 the middle
+# answer lies below the mean, with 0, 99, 100 above it.
 #
 # ## What does the policy learn if the judge checks half?
 #
@@ -570,15 +575,17 @@ bet_half.reveal(
 )
 
 # %% [markdown]
-# The answer to 898867 became 888888, that to 592120 became 013338. That is *reward hacking*: the reward went up and
-# what it was meant for went down. When a policy writes "Sssss", ask what its judge pays for that. On this toy ten
+# The answer to 898867 became 888888, that to 592120 became 013338. Both have no falling pair (two equal digits count
+# as in order), so both get 1. That is *reward hacking*: the reward went up and what it was meant for went down. When a
+# policy writes something odd, the same letter again and again say, ask what its judge pays for that. On this toy ten
 # updates were enough.
 #
 # ## Your log-probabilities in a real training
 #
-# Now train with your function, by hand: no recipe, no trainer. Write 128 answers, judge them, and raise the
-# log-probability of those above the mean reward, lower the others. (Why $-(R - \bar R) \cdot \mathrm{logp}$ is the
-# right loss for that is chapter 02.) The slope reaches the weights through your `token_logprobs`.
+# Now train with your function, by hand: no recipe, no trainer. Write 128 answers and judge them. Then raise the
+# log-probability of the answers whose reward R is above the mean $\bar R$ of all 128, and lower that of the others.
+# (Why $-(R - \bar R) \cdot \mathrm{logp}$ is the right loss for that is chapter 02.) The gradient reaches the weights
+# through your `token_logprobs`.
 
 # %% tags=["train"]
 learner = warm_start.warm_start(task, "S", seed=0)
@@ -648,12 +655,16 @@ for name, writer in (("healthy warm start", healthy), ("the colleague's", fresh)
     length, cut = b.mask_BT.sum(1).double().mean(), 1 - b.finished_B.double().mean()
     print(f"{name:18s}  {loss:4.2f}   {right:4.2f}    {length:4.2f}              {cut:4.2f}")
 if not os.environ.get("GRPO_LAB_FAST"):
-    assert right < 0.1 and cut > 0.8
+    assert (right < 0.1 and cut > 0.8) or (
+        right > 0.3 and cut < 0.1
+    )  # the second: you repaired it (exercise 3)
 
 # %% [markdown]
-# The loss is as good as that of the healthy one (ours: 0.11 and 0.11), and next to nothing is right. `cut_off_frac` is
-# the share of answers that reached the limit of 7 tokens without ending. Look at `b.turns[:5]` and at one row of
-# `mask_BS`. Find the line before you open the fold. Would reinforcement learning from here repair it?
+# The loss is as good as that of the healthy one (ours: 0.11 and 0.11), and next to nothing is right.
+# `response/length` is the mean number of tokens of an answer, its end included. `response/cut_off_frac` is the share
+# of answers that reached the limit of 7 tokens without ending. (Our tokenizer does have a `<pad>`; the code plays the
+# colleague's part by comparing with the end token.) Look at `b.turns[:5]` and at one row of `mask_BS`. Find the line
+# before you open the fold. Would reinforcement learning from here repair it?
 #
 # <details><summary>What happened</summary>
 #
@@ -680,15 +691,16 @@ if not os.environ.get("GRPO_LAB_FAST"):
 # 1. *(3 min, easy)* By hand: logits 1, 0, 0 at temperature 0.5. Which probabilities? Which token does u = 0.8 choose?
 # 2. *(5 min, easy)* In the cell about top-k, cut the logits (`keep_top`) before you score, too. What are the ratios
 #    then?
-# 3. *(10 min, middle)* Repair the colleague's mask and run the two cells again. What do the three numbers become?
+# 3. *(10 min, middle)* Repair the colleague's mask and run the two cells again. What do the four numbers become?
 # 4. *(15 min, middle)* Mend the half judge without giving away the answer: let it check that the answer has the same
 #    digits as the prompt, in any order. Which answers can still cheat?
 #
 # <details><summary>What we got</summary>
 #
 # 1: logits 2, 0, 0 give 0.787, 0.107, 0.107; u = 0.8 lies in the second stretch, 0.787 to 0.893. 2: 1 for each token
-# that was written. 3: right 0.49, length 6.86, cut off 0.01; the loss is 0.11 still. 4: none gets the full reward: the
-# same digits without a falling pair are the sorted prompt. Half-sorted answers are still paid, but less.
+# that was written. 3: right 0.49, length 6.86, cut off 0.01. The loss printed is 0.13, since the second cell still
+# leaves the end out of it (`counted_BT`). 4: none gets the full reward: the same digits without a falling pair are the
+# sorted prompt. Half-sorted answers are still paid, but less.
 # </details>
 
 # %% tags=["widget"]

@@ -64,7 +64,7 @@
 # ## GRPO and its relatives
 #
 # - L. Ouyang et al. 2022, *Training language models to follow instructions with human feedback*,
-#   https://arxiv.org/abs/2203.02155. *Here:* what a reward model is (01). *Read:* not read again; cited from memory.
+#   https://arxiv.org/abs/2203.02155. *Here:* what a reward model is (01). *Read:* not re-read; cited from memory.
 # - N. Lambert et al. 2024, *Tulu 3*, https://arxiv.org/abs/2411.15124. *Here:* the words "verifiable rewards" (01).
 #   *Read:* abstract.
 # - Z. Shao et al. 2024, *DeepSeekMath*, https://arxiv.org/abs/2402.03300. *Here:* the group baseline and the division

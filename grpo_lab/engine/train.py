@@ -696,7 +696,10 @@ def train(
         require(not given, f"{given} belong to `start`, and this run has started; set run.lr, say, instead")
     require(run.policy is policy, "`run` trains another policy than the one given; pass run.policy")
     require(run.task is task, "`run` plays another task than the one given; pass run.task")
-    require(run.version <= steps, f"the run has had {run.version} updates already, more than steps={steps}")
+    require(
+        run.version <= steps,
+        f"the run has had {run.version} updates already, more than steps={steps}; take larger steps, or a new run",
+    )
     if eval_every is not None:
         require_count("eval_every", eval_every)
 

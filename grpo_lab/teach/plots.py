@@ -340,14 +340,21 @@ def lines(
 
     Raises: ValueError where a line has not as many values as there are x.
     """
-    require(len(series) > 0, "there is no line to draw. Give {'name': values}.")
+    named = isinstance(series, Mapping) and all(isinstance(name, str) for name in series)
+    require(named and len(series) > 0, "there is no line to draw. Give series={'name': values}.")
     x_N = _numbers(x)
+    require(x_N.ndim == 1 and x_N.size > 0, f"x must be one row of numbers, got shape {x_N.shape}.")
+    require(not log_x or bool((x_N > 0).all()), "log_x needs every x above 0. Leave out log_x.")
     figure = blank(3.4)
     figure.subplots_adjust(right=0.74)
     ax = figure.subplots()
     chosen, ends = looks(series), []
     for name, values in series.items():
-        y_N, error_N = values if isinstance(values, tuple) else (values, None)
+        pair = isinstance(values, tuple)
+        require(
+            not pair or len(values) == 2, f"{name!r}: a tuple means (values, errors). Use a list for values."
+        )
+        y_N, error_N = values if pair else (values, None)
         y_N, error_N = _numbers(y_N), None if error_N is None else _numbers(error_N)
         require(
             y_N.shape == x_N.shape and (error_N is None or error_N.shape == x_N.shape),

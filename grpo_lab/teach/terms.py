@@ -955,6 +955,8 @@ class Table:
 
 def find(words: str) -> Table:
     """The terms that speak of `words`, in any column, small and capital letters alike. Without anchors."""
+    if not isinstance(words, str):
+        raise TypeError(f"find takes a word, as in find('ratio'); got {words!r}.")
     wanted = words.casefold()
     return Table(
         term for term in TERMS if any(wanted in str(v).casefold() for v in dataclasses.astuple(term))

@@ -194,3 +194,15 @@ def test_lines_name_each_line_at_its_end_and_keep_the_reading():
         plots.lines([1, 2, 3], {"one": [1, 2]}, title="", xlabel="", ylabel="", reading="")
     with pytest.raises(ValueError, match="no line to draw"):
         plots.lines([1], {}, title="", xlabel="", ylabel="", reading="")
+
+
+def test_lines_name_what_they_cannot_draw():
+    words = {"title": "", "xlabel": "", "ylabel": "", "reading": ""}
+    with pytest.raises(ValueError, match="Give series={'name': values}"):
+        plots.lines([1], [[1.0]], **words)
+    with pytest.raises(ValueError, match=r"x must be one row of numbers, got shape \(1, 2\)"):
+        plots.lines([[1, 2]], {"a": [1.0, 2.0]}, **words)
+    with pytest.raises(ValueError, match="log_x needs every x above 0"):
+        plots.lines([0, 1], {"a": [1.0, 2.0]}, log_x=True, **words)
+    with pytest.raises(ValueError, match="a tuple means"):
+        plots.lines([1, 2, 3], {"a": (1.0, 2.0, 3.0)}, **words)

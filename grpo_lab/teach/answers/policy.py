@@ -57,6 +57,9 @@ PROBES = {
                 "You divided the log-probabilities by the temperature: they no longer add up to one.": [
                     [log(0.3) * 2, log(0.1) * 2]
                 ],
+                "You divided the probabilities by the temperature: they no longer add up to 1. What does it divide?": [
+                    [log(0.3 * 2), log(0.1 * 2)]
+                ],
             },
             {"temperature": 0.5},
         ),
