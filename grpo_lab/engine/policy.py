@@ -158,6 +158,16 @@ class Policy:
         # What stands in other columns is real for observations and meaningless for padding: neither is ours.
         return tuple(_on_rows(x_RT, index_B, batch.mask_BT) for x_RT in (logp_RT, entropy_RT))
 
+    def gradient(self, value: Tensor) -> Tensor:
+        """The gradient of one number in all weights, as one row (W,); 0 where a weight has no part in it.
+
+        The graph stays, so that several numbers of one forward can be asked for.
+        """
+        weights = self.parameters()
+        grads = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True)
+        parts = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, grads, strict=True)]
+        return torch.cat([part.reshape(-1) for part in parts])
+
     def save(self, folder: Path | str, note: dict | None = None) -> None:
         """Write weights (safetensors), config and tokenizer; `note` goes into `grpo_lab.json` beside them."""
         with _no_bars():

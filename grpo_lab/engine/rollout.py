@@ -14,7 +14,7 @@ from transformers import DynamicCache
 
 from grpo_lab.engine.batch import Batch, one_of_each
 from grpo_lab.engine.policy import Policy, prompt_positions
-from grpo_lab.engine.tasks import Prompt, Task
+from grpo_lab.engine.tasks import Prompt, Task, rewards_of
 from grpo_lab.guard import require, require_range
 
 
@@ -88,6 +88,12 @@ def rollout(
             if not writer.read_replies(last=turn + 1 == task.max_turns):
                 break
     return writer.batch(prompts, version, tickets if tickets is not None else range(len(prompts)))
+
+
+def total_rewards(task: Task, batch: Batch) -> list[float]:
+    """What the judge gave each answer of a batch, its turns added up; one number a row."""
+    rows = zip(batch.prompt_B.tolist(), batch.turns, strict=True)
+    return [sum(rewards_of(task, batch.prompts[p], turns)) for p, turns in rows]
 
 
 class _Writer:

@@ -37,7 +37,7 @@ from grpo_lab.engine.recipes import (
     loss_ignores_zero_advantage,
     name_of,
 )
-from grpo_lab.engine.rollout import rollout, row_noise
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
 from grpo_lab.engine.staleness import Arrivals, Queue, lag
 from grpo_lab.engine.tasks import Task, rewards_of
 from grpo_lab.guard import require, require_count, require_range
@@ -741,7 +741,7 @@ def evaluate(
         tickets = range(first, first + len(part))
         noise_BT = None if greedy else row_noise(EVAL_SEED, tickets, 1, task.max_turns * task.max_tokens)
         batch = rollout(policy, task, part, group_size=1, noise_BT=noise_BT)
-        rewards += [sum(rewards_of(task, p, turns)) for p, turns in zip(part, batch.turns, strict=True)]
+        rewards += total_rewards(task, batch)
     return sum(rewards) / n
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from grpo_lab.concepts.aggregate import token_mean, weighted_sum
 from grpo_lab.engine.batch import Batch
 from grpo_lab.engine.policy import Policy, build_policy, load_policy
-from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Prompt, Task, Wrapped, rewards_of
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
+from grpo_lab.engine.tasks import Prompt, Task, Wrapped
 from grpo_lab.engine.train import adamw
 from grpo_lab.guard import require
 
@@ -159,9 +159,7 @@ def _state(policy: Policy, optimizer, generator: torch.Generator, batches: int) 
 def _pass_rate(policy: Policy, task: Task, probe: Sequence[Prompt], seed: int) -> float:
     noise_BT = row_noise(seed, range(len(probe)), 1, task.max_turns * task.max_tokens)
     batch = rollout(policy, task, probe, group_size=1, noise_BT=noise_BT)
-    return sum(sum(rewards_of(task, p, turns)) for p, turns in zip(probe, batch.turns, strict=True)) / len(
-        probe
-    )
+    return sum(total_rewards(task, batch)) / len(probe)
 
 
 def supervised_update(

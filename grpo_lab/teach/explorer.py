@@ -24,7 +24,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from grpo_lab.guard import require
-from grpo_lab.teach.pictures import blank, img, png, small
+from grpo_lab.teach.pictures import blank, captioned, png, small
 
 
 class Dial:
@@ -176,10 +176,7 @@ class Explorer:
         if self._quiet:
             return
         self.draw(self.figure, **self.values)
-        self._picture.value = self._shown(png(self.figure))
-
-    def _shown(self, picture: bytes) -> str:
-        return f"{img(picture, self.alt)}<p>{html.escape(self.sentence)}</p>"
+        self._picture.value = captioned(png(self.figure), self.alt, self.sentence)
 
     def __repr__(self) -> str:
         return self.sentence
@@ -187,7 +184,7 @@ class Explorer:
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
         return {
             "text/plain": self.sentence,
-            "text/html": f"<div>{self._shown(small(png(self.figure)))}</div>",
+            "text/html": f"<div>{captioned(small(png(self.figure)), self.alt, self.sentence)}</div>",
             "application/vnd.jupyter.widget-view+json": {
                 "version_major": 2,
                 "version_minor": 0,

@@ -10,7 +10,6 @@ twice. Jupyter's stop button ends the watching, not the run: the rows so far are
 it was. Outside a notebook nothing is drawn on the way.
 """
 
-import html
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from IPython.display import display
 
 from grpo_lab.guard import require, require_count
 from grpo_lab.teach.explorer import line, text
-from grpo_lab.teach.pictures import BLUE, COLOURS, GREY, LINES, Picture, blank, img, png, tidy
+from grpo_lab.teach.pictures import BLUE, COLOURS, GREY, LINES, Picture, blank, captioned, png, tidy
 from grpo_lab.teach.plots import apart
 
 EVERY = 0.5  # seconds, at least, from one redraw to the next
@@ -43,7 +42,7 @@ class Watched(Picture):
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         """As it was drawn on the way, and half the size of a still picture: nothing jumps at the end."""
         return {
-            "text/html": f"<div>{_shown(self.figure, self.alt, self.reading)}</div>",
+            "text/html": f"<div>{captioned(png(self.figure), self.alt, self.reading)}</div>",
             "text/plain": self.reading,
         }
 
@@ -117,10 +116,6 @@ def _require_row(row: Any) -> None:
         raise TypeError(
             f'each row must be a dict with the number "step", got {row!r}. Hand over what train() gives, unchanged.'
         )
-
-
-def _shown(figure, alt: str, sentence: str) -> str:
-    return f"{img(png(figure), alt)}<p>{html.escape(sentence)}</p>"
 
 
 def _last_step(rows: Sequence[Mapping[str, Any]]) -> int:
@@ -197,7 +192,7 @@ class _Screen:
         drawing.draw(rows)
         sentence = drawing.reading(rows)
         alt = f"{drawing.title.rstrip('.')}. {sentence}"
-        self.picture.value = _shown(drawing.figure, alt, sentence)
+        self.picture.value = captioned(png(drawing.figure), alt, sentence)
         self.drawn = time.monotonic()  # after the work: a slow machine draws less often
 
     def close(self) -> None:

@@ -123,6 +123,11 @@ def img(data: bytes, alt: str) -> str:
     )
 
 
+def captioned(data: bytes, alt: str, sentence: str) -> str:
+    """A picture with alt text, and under it the sentence that reads it, as HTML."""
+    return f"{img(data, alt)}<p>{html.escape(sentence)}</p>"
+
+
 class Picture:
     """A finished figure and its one-line reading. The last line of a cell shows both.
 
@@ -139,9 +144,9 @@ class Picture:
         return self.reading
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        picture = img(small(png(self.figure, dpi=2 * DPI)), self.alt)
+        picture = small(png(self.figure, dpi=2 * DPI))
         return {
-            "text/html": f"<div>{picture}<p>{html.escape(self.reading)}</p></div>",
+            "text/html": f"<div>{captioned(picture, self.alt, self.reading)}</div>",
             "text/plain": self.reading,
         }
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from grpo_lab.engine.recording import codes_of
-from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Sort, rewards_of
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
+from grpo_lab.engine.tasks import Sort
 from grpo_lab.engine.warm_start import warm_start
 
 PROMPTS, ANSWERS, SEED = 64, 256, 50
@@ -35,7 +35,7 @@ def _answers(count: int) -> dict[str, Tensor]:
     for ticket, prompt in enumerate(prompts):
         noise_BT = row_noise(SEED, [ticket], ANSWERS, task.max_tokens)
         batch = rollout(policy, task, [prompt], group_size=ANSWERS, noise_BT=noise_BT)
-        rewards.append([sum(rewards_of(task, prompt, turns)) for turns in batch.turns])
+        rewards.append(total_rewards(task, batch))
     return {
         "rewards_PN": torch.tensor(rewards).to(torch.int8),
         "prompts_PT": codes_of([prompt.text for prompt in prompts]),

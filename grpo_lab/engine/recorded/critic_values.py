@@ -25,8 +25,8 @@ from grpo_lab.concepts.value_loss import value_loss
 from grpo_lab.engine.batch import Batch
 from grpo_lab.engine.policy import Critic, Policy
 from grpo_lab.engine.recording import codes_of
-from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Sort, rewards_of
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
+from grpo_lab.engine.tasks import Sort
 from grpo_lab.engine.train import adamw
 from grpo_lab.engine.warm_start import warm_start
 
@@ -41,8 +41,7 @@ def _answers(policy: Policy, prompts: int, group: int, seed: int, split: str) ->
     drawn = task.prompts(prompts, generator=torch.Generator().manual_seed(seed), split=split)
     noise_BT = row_noise(seed, range(prompts), group, task.max_tokens)
     batch = rollout(policy, task, drawn, group_size=group, noise_BT=noise_BT)
-    rows = zip(batch.prompt_B.tolist(), batch.turns, strict=True)
-    return batch, torch.tensor([rewards_of(task, drawn[p], turns)[0] for p, turns in rows])
+    return batch, torch.tensor(total_rewards(task, batch))
 
 
 def _recorded() -> tuple[Policy, Batch, dict[str, Tensor]]:

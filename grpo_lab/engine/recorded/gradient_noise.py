@@ -21,8 +21,8 @@ from grpo_lab.concepts.group_advantage import (
     group_mean_advantage,
     leave_one_out_advantage,
 )
-from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Sort, rewards_of
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
+from grpo_lab.engine.tasks import Sort
 from grpo_lab.engine.warm_start import warm_start
 
 SIZES = (2, 4, 8, 16, 32, 64)
@@ -76,18 +76,15 @@ def _measure(sizes: tuple[int, ...], blocks: int) -> dict[str, Tensor]:
 def _group_gradients(policy, task, prompt, size: int, noise_BT: Tensor) -> Tensor:
     """One gradient an advantage, each as one long row; 0 for a group of equal rewards."""
     batch = rollout(policy, task, [prompt], group_size=size, noise_BT=noise_BT)
-    rewards_B = torch.tensor([sum(rewards_of(task, prompt, turns)) for turns in batch.turns])
-    parameters = policy.parameters()
+    rewards_B = torch.tensor(total_rewards(task, batch))
     if bool((rewards_B == rewards_B[0]).all()):
-        return torch.zeros(len(ADVANTAGES), sum(p.numel() for p in parameters))
+        return torch.zeros(len(ADVANTAGES), sum(p.numel() for p in policy.parameters()))
     logp_BT, _ = policy.logp(batch)
     logp_B = logp_BT.where(batch.mask_BT, 0.0).sum(1)
     rows = []
     for advantage in ADVANTAGES:
         objective = (advantage(rewards_B, group_size=size) * logp_B).mean()
-        grads = torch.autograd.grad(objective, parameters, retain_graph=True, allow_unused=True)
-        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
-        rows.append(torch.cat([part.reshape(-1) for part in parts]))
+        rows.append(policy.gradient(objective))
     return torch.stack(rows)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from grpo_lab.engine.recipes import grpo
 from grpo_lab.engine.recording import codes_of
-from grpo_lab.engine.rollout import rollout, row_noise
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
 from grpo_lab.engine.tasks import Prompt, Sort
 from grpo_lab.engine.train import start, step
 from grpo_lab.engine.warm_start import warm_start
@@ -77,9 +77,6 @@ def _run(seed: int, looks: int) -> list[tuple[float, float, list[str]]]:
         for _ in range(EVERY if look else 0):
             step(run, grpo())
         batch = rollout(run.policy, wish, prompts, group_size=1, noise_BT=noise_BT)
-        means = [
-            sum(judge.reward(p, turns) for p, turns in zip(prompts, batch.turns, strict=True)) / PROMPTS
-            for judge in (task, wish)
-        ]
+        means = [sum(total_rewards(judge, batch)) / PROMPTS for judge in (task, wish)]
         rows.append((*means, [turns[0] for turns in batch.turns[:SHOWN]]))
     return rows

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from grpo_lab.concepts.policy_gradient import reward_to_go
 from grpo_lab.engine.recipes import reinforce
-from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Sort, rewards_of
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
+from grpo_lab.engine.tasks import Sort
 from grpo_lab.engine.train import train
 from grpo_lab.engine.warm_start import warm_start
 
@@ -83,17 +83,9 @@ def _batch(count: int) -> dict[str, Tensor]:
     batch = rollout(policy, task, prompts, group_size=1, noise_BT=noise_BT)
     logp_BT, _ = policy.logp(batch)
     logp_B = logp_BT.where(batch.mask_BT, 0.0).sum(1)
-    rows = []
-    for one in logp_B:
-        grads = torch.autograd.grad(one, policy.parameters(), retain_graph=True, allow_unused=True)
-        parts = [
-            torch.zeros_like(p) if g is None else g for p, g in zip(policy.parameters(), grads, strict=True)
-        ]
-        rows.append(torch.cat([part.reshape(-1) for part in parts]))
-    score_BW = torch.stack(rows)
-    judged = [sum(rewards_of(task, p, turns)) for p, turns in zip(prompts, batch.turns, strict=True)]
+    score_BW = torch.stack([policy.gradient(one) for one in logp_B])
     return {
-        "rewards_B": torch.tensor(judged).to(torch.uint8),
+        "rewards_B": torch.tensor(total_rewards(task, batch)).to(torch.uint8),
         "logp_B": logp_B.detach(),
         "gram_BB": score_BW @ score_BW.T,
     }

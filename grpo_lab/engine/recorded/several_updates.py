@@ -25,8 +25,8 @@ from grpo_lab.concepts.importance_ratio import importance_ratio
 from grpo_lab.engine.batch import Batch
 from grpo_lab.engine.policy import Policy
 from grpo_lab.engine.recording import codes_of
-from grpo_lab.engine.rollout import rollout, row_noise
-from grpo_lab.engine.tasks import Sort, rewards_of
+from grpo_lab.engine.rollout import rollout, row_noise, total_rewards
+from grpo_lab.engine.tasks import Sort
 from grpo_lab.engine.train import adamw
 from grpo_lab.engine.warm_start import warm_start
 
@@ -39,8 +39,7 @@ def _batch() -> tuple[Policy, Batch, dict[str, Tensor]]:
     prompts = task.prompts(PROMPTS, generator=torch.Generator().manual_seed(0))
     noise_BT = row_noise(0, range(PROMPTS), GROUP, task.max_tokens)
     batch = rollout(policy, task, prompts, group_size=GROUP, noise_BT=noise_BT)
-    rows = zip(batch.prompt_B.tolist(), batch.turns, strict=True)
-    rewards_B = torch.tensor([rewards_of(task, prompts[p], turns)[0] for p, turns in rows])
+    rewards_B = torch.tensor(total_rewards(task, batch))
     known = {
         "logp_rollout_BT": batch.logp_rollout_BT,
         "mask_BT": batch.mask_BT,
